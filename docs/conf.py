@@ -18,5 +18,8 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_fence_as_directive = ["mermaid"]
 myst_heading_anchors = 3
 
+smartquotes = False  # -- would become a dash, and no option could be copied
 html_theme = "furo"
 html_title = "Bough"
+html_static_path = ["_static"]
+html_css_files = ["prompts.css"]

@@ -19,7 +19,15 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from bough.model import bounds, ids
-from bough.wire import client_messages, executor_messages, file_messages, handshake, questions, relay_channels
+from bough.wire import (
+    client_messages,
+    executor_messages,
+    file_messages,
+    handshake,
+    here_questions,
+    questions,
+    relay_channels,
+)
 from bough.wire.client_messages import MAX_FRAME, VERSION
 
 PAGE = Path(__file__).parent / "spec" / "wire.md"
@@ -93,7 +101,7 @@ def render() -> str:
     asked = list(get_args(questions.AnyQuestion))
     lines += ["## Questions of clients", "", "In an `Ask`; what the `Answer` holds stands beside each.", ""]
     lines += [*_questions(asked), *_fields(asked, shown)]
-    tasks = list(get_args(questions.HereQuestion))
+    tasks = list(get_args(here_questions.HereQuestion))
     lines += [
         "## Requests of running tasks",
         "",
@@ -209,7 +217,7 @@ def _enums(values: list[type]) -> list[str]:
 
 def _bounds() -> Iterator[str]:
     """The named types that fields have, from the modules that define them, in the order of the source."""
-    for module in (bounds, ids, questions):
+    for module in (bounds, ids, here_questions, questions):
         tree = ast.parse(Path(importlib.import_module(module.__name__).__file__ or "").read_text())
         for node in tree.body:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):

@@ -6,7 +6,8 @@ The search is that of Unger and Moult (J. Mol. Biol. 231, 1993): each iteration 
 by a few Metropolis steps, crosses the better folds with each other, and keeps the best. The mutation is the pull move
 of Lesh, Mitzenmacher and Whitesides (RECOMB 2003), which stays self-avoiding by construction.
 
-Rule: everything random comes from `--seed`, so the same command always prints and writes the same.
+Rules: everything random comes from `--seed`, so the same command always prints and writes the same. A program that is
+told to end (SIGTERM) writes what it has found so far.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import itertools
 import json
 import math
 import random
+import signal
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -271,6 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--population", type=int, default=20)
     parser.add_argument("--start", type=Path, help="begin with the fold in this file, not with a straight line")
     parser.add_argument("--out", type=Path, help="write the best fold and the scores here, as JSON")
+    parser.add_argument("--pad", type=float, default=0.0, help="let an iteration last at least so many seconds")
     options = parser.parse_args(arguments)
     if options.iterations < 1 or options.population < 4:
         parser.error("needs at least 1 iteration and a population of 4")
@@ -280,6 +284,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, ValueError, KeyError) as error:
         parser.error(str(error))
     scores, moves = [], ""
+    told_to_end: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: told_to_end.append(number))
+    due = time.monotonic()
     for score, moves in search(  # noqa: B007 - the moves of the last iteration are the result
         options.sequence,
         seed=options.seed,
@@ -289,6 +296,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ):
         scores.append(score)
         print(f"iteration {len(scores):4d}  score {score}", flush=True)
+        due = max(due + options.pad, time.monotonic())
+        if options.pad and not told_to_end:
+            time.sleep(max(0.0, due - time.monotonic()))
+        if told_to_end:
+            break
     energy = checked_energy(options.sequence, moves)
     if energy != scores[-1]:
         print(f"the search counted {scores[-1]}, the definition says {energy}", file=sys.stderr)

@@ -6,15 +6,25 @@ The public names are imported when they are first used, so that `import bough` c
 
 from __future__ import annotations
 
+import os
+
+try:
+    _BEGUN = os.getcwd()  # a script that goes elsewhere before it opens a session still has the modules of where it was
+except OSError:
+    _BEGUN = ""
+
 __version__ = "0.1.0"
 
 _HOMES = {
     "Session": "bough.api.session.session",
     "Task": "bough.api.futures.task",
+    "Checkpoint": "bough.api.submit.checkpoint_options",
     "Array": "bough.api.futures.array",
     "Group": "bough.api.submit.groups",
     "Completed": "bough.api.futures.completed",
+    "EndedEarly": "bough.model.outcomes",
     "here": "bough.api.task_context",
+    "memo": "bough.api.memo.decorator",
     "product": "bough.model.spaces",
     "tie": "bough.model.spaces",
     "BoughError": "bough.errors",
@@ -22,10 +32,11 @@ _HOMES = {
     "SiteError": "bough.errors",
     "InternalError": "bough.errors",
     "TaskFailed": "bough.errors",
+    "WorkflowFailed": "bough.errors",
     "NotRun": "bough.errors",
 }
 
-_MODULES = ("driver",)
+_MODULES = ("driver", "monitors")
 
 
 def __getattr__(name: str) -> object:

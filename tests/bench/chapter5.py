@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from timing import Measured, Row, by_turns, session_side, store
+from timing import BenchRow, Measured, by_turns, session_side, store
 
 import bough
 from bough.driver import Driver
@@ -22,7 +22,7 @@ FACTORS = (2, 4, 8, 16)
 PLACEHOLDERS = (2, 8)
 
 
-def measure(folder: str, rounds: int) -> Iterator[Row]:
+def measure(folder: str, rounds: int) -> Iterator[BenchRow]:
     """How much faster than one by one."""
     dice = random.Random(1)
     blast = [0.02 + 0.06 * dice.random() ** 1.45 for _ in range(JOBS)]
@@ -31,7 +31,7 @@ def measure(folder: str, rounds: int) -> Iterator[Row]:
         yield from _with(folder, placeholders, blast, parse, rounds)
 
 
-def _with(folder: str, placeholders: int, blast: list[float], parse: list[float], rounds: int) -> Iterator[Row]:
+def _with(folder: str, placeholders: int, blast: list[float], parse: list[float], rounds: int) -> Iterator[BenchRow]:
     with bough.Session(store=store(folder), cores=placeholders) as session:
         _run(session, [[0.001]] * placeholders)
         ways = [[_cut(blast, factor), _cut(parse, factor)] for factor in (1, *FACTORS)]
@@ -43,8 +43,10 @@ def _with(folder: str, placeholders: int, blast: list[float], parse: list[float]
         yield _row(f"chapter 5 at 1/100, {placeholders} placeholders, {name}", one, none)
 
 
-def _row(subject: str, ours: Measured, none: Measured) -> Row:
-    return Row(subject, f"{ours.seconds:.2f} s", "one by one", f"{none.seconds:.2f} s", none.seconds / ours.seconds)
+def _row(subject: str, ours: Measured, none: Measured) -> BenchRow:
+    return BenchRow(
+        subject, f"{ours.seconds:.2f} s", "one by one", f"{none.seconds:.2f} s", none.seconds / ours.seconds
+    )
 
 
 def _cut(times: list[float], factor: int) -> list[list[float]]:

@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import chapter5
 import lines
-from timing import Measured, Row, Side, Took, by_turns, cpu_each, home, per_second, session_side, store
+from timing import BenchRow, Measured, Side, Took, by_turns, cpu_each, home, per_second, session_side, store
 
 import bough
 from bough.driver import Driver
@@ -28,7 +28,7 @@ SHORT, LONG = 0.005, 2.0
 ROUND_TRIP = 0.05
 
 
-def measure(folder: str, *, full: bool) -> Iterator[Row]:
+def measure(folder: str, *, full: bool) -> Iterator[BenchRow]:
     """The rows."""
     count, rounds = (2000, 5) if full else (500, 3)
     with bough.Session(store=store(folder), cores=SLOTS) as session:
@@ -39,7 +39,7 @@ def measure(folder: str, *, full: bool) -> Iterator[Row]:
         yield from chapter5.measure(folder, rounds=1)
 
 
-def _factors(session: bough.Session, count: int, rounds: int) -> Generator[Row, None, float]:
+def _factors(session: bough.Session, count: int, rounds: int) -> Generator[BenchRow, None, float]:
     """The rows; and how long one of these commands takes in a bare loop."""
     choices: list[int | None] = [None, *FACTORS]
     commands = [f"sleep {SHORT}"] * count
@@ -57,7 +57,7 @@ def _factors(session: bough.Session, count: int, rounds: int) -> Generator[Row, 
         yield _beside(f"{subject}, factor {factor}", count, one, bare)
     yield _beside(f"{subject}, automatic factor", count, own, bare, target=0.85)
     sleeping = count * SHORT / SLOTS
-    yield Row(
+    yield BenchRow(
         "driver, the same, automatic factor",
         per_second(count, own.seconds),
         f"the sleeping alone (bare loops: {sleeping / bare.seconds:.2f})",
@@ -65,7 +65,7 @@ def _factors(session: bough.Session, count: int, rounds: int) -> Generator[Row, 
         sleeping / own.seconds,
     )
     best = min(others)
-    yield Row(
+    yield BenchRow(
         "driver, the same, automatic factor",
         per_second(count, own.seconds),
         "best factor by hand",
@@ -77,8 +77,8 @@ def _factors(session: bough.Session, count: int, rounds: int) -> Generator[Row, 
     return bare.seconds / count * SLOTS
 
 
-def _beside(subject: str, count: int, ours: Measured, bare: Measured, target: float | None = None) -> Row:
-    return Row(
+def _beside(subject: str, count: int, ours: Measured, bare: Measured, target: float | None = None) -> BenchRow:
+    return BenchRow(
         subject,
         per_second(count, ours.seconds),
         "two bare loops of it",
@@ -101,7 +101,7 @@ def _bare_loop(count: int) -> float:
     return time.perf_counter() - begun
 
 
-def _mix(session: bough.Session, count: int, each: float) -> Row:
+def _mix(session: bough.Session, count: int, each: float) -> BenchRow:
     """Short and long commands of one group, issued in turns: no long one may wait behind a bundle of others."""
     long = 4
     commands = [f"sleep {SHORT}"] * (count // 2)
@@ -109,7 +109,7 @@ def _mix(session: bough.Session, count: int, each: float) -> Row:
         commands.insert(number * len(commands) // long, f"sleep {LONG}")
     ideal = (long * LONG + (len(commands) - long) * each) / SLOTS
     took = by_turns([session_side(session, lambda: _run(session, None, commands))], 1)[0]
-    return Row(
+    return BenchRow(
         f"driver, {len(commands) - long:,} commands of {SHORT * 1e3:g} ms with {long} of {LONG:g} s among them",
         f"{took.seconds:.2f} s",
         "shared out evenly, at the bare loops' pace",
@@ -120,7 +120,7 @@ def _mix(session: bough.Session, count: int, each: float) -> Row:
     )
 
 
-def _behind_a_round_trip(folder: str, count: int, rounds: int) -> Iterator[Row]:
+def _behind_a_round_trip(folder: str, count: int, rounds: int) -> Iterator[BenchRow]:
     """The same with an executor that every message takes a while to reach, beside one next to the server."""
     commands = [f"sleep {SHORT}"] * count
     with lines.far_home(folder, SLOTS, ROUND_TRIP) as far, home(folder) as near, contextlib.ExitStack() as stack:
@@ -135,7 +135,7 @@ def _behind_a_round_trip(folder: str, count: int, rounds: int) -> Iterator[Row]:
         own, one, beside = by_turns(sides, rounds)
     subject = f"driver, {count:,} commands of {SHORT * 1e3:g} ms behind {ROUND_TRIP * 1e3:g} ms ({far.line})"
     for name, measured, target in (("automatic factor", own, 0.8), ("factor 1", one, None)):
-        yield Row(
+        yield BenchRow(
             f"{subject}, {name}",
             per_second(count, measured.seconds),
             "without the delay",

@@ -79,7 +79,8 @@ def one_round(session: bough.Session, number: int) -> None:
 
 
 def main() -> None:
-    with bough.Session(cores=2) as session:
+    # A run that was killed is resumed; what one that ended well has done is found only by who asks for it.
+    with bough.Session(cores=2, reuse="always" if os.path.exists("finished") else "resume") as session:
         number = 0
         while os.path.exists(f"rounds/{number}") or not os.path.exists("enough"):
             Path(f"rounds/{number}").touch()

@@ -143,7 +143,8 @@ def test_a_failure_fails_what_depends_on_it_and_only_that(folder: Folder) -> Non
     assert "bad" in err
     assert "exit code 1" in err
     assert "oh-dear" in err
-    assert err.splitlines()[-1].startswith("1 done, 1 failed, 1 skipped in ")
+    assert err.splitlines()[-2].startswith("1 done, 1 failed, 1 skipped in ")
+    assert err.splitlines()[-1] == "why: bough explain --failed; what it printed: bough log --failed"
     rows = folder.json("status", "--failed")
     assert isinstance(rows, list)
     assert [(row["name"], row["exit_code"]) for row in rows] == [("bad", 1)]
@@ -258,7 +259,7 @@ def test_a_failure_that_nobody_looked_at_is_exit_code_1(folder: Folder) -> None:
     code, _, err = folder.bough("run", "wf.py")
     assert code == 1
     assert "unlucky" in err
-    assert err.splitlines()[-1].startswith("0 done, 1 failed in ")
+    assert err.splitlines()[-2].startswith("0 done, 1 failed in ")
 
 
 def test_a_failure_that_the_script_looked_at_is_its_own_business(folder: Folder) -> None:

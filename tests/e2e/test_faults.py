@@ -376,19 +376,26 @@ def test_a_full_disk_under_the_store_is_said_and_waited_for_and_nothing_is_lost(
 ) -> None:
     with small_disk(tmp_path / "small", 16) as disk:
         shop.start(*PATIENT, "--store", str(disk.path / "store"))
-        shop.executor(cores=2)
+        executor = shop.executor(cores=2)
         with session(shop) as s:
-            before = s.command(tasks.gated("before"))
+            before = s.command(f"{tasks.gated('before')} > /dev/null")
+            prints = s.command(tasks.gated("prints"))
             tasks.begun("before")
+            tasks.begun("prints")
             disk.fill()
             during = [s.submit(bytes, 40_000) for _ in range(20)]
             tasks.go("before")
+            tasks.go("prints")  # in vain: what it prints has no place, so that it runs again
+            shop.until(lambda: "what a command prints cannot be written" in executor.said(), "word of the executor")
             shop.until(lambda: "is full" in shop.log(), "word of the full disk")
             assert shop.server is not None
             assert not shop.server.is_over
             until(lambda: "is full" in capfd.readouterr().err, "word of it for the user")
             disk.free()
-            assert before.result(60).stdout == "1\n"
+            assert before.result(60).returncode == 0
+            tasks.begun("prints", 2)
+            tasks.go("prints", 2)
+            assert prints.result(60).stdout == "2\n"
             assert [len(task.result(60)) for task in during] == [40_000] * 20
             assert "the store can be written again" in shop.log()
 
@@ -400,7 +407,7 @@ def test_a_full_disk_under_the_store_is_said_and_waited_for_and_nothing_is_lost(
             disk.free()
             shop.start()
             assert s.command(tasks.noted("after")).result(60).returncode == 0
-    assert sorted(name for name, _, _ in tasks.runs()) == ["after", "before"]
+    assert sorted(name for name, _, _ in tasks.runs()) == ["after", "before", "prints", "prints"]
 
 
 def test_a_store_that_somebody_locks_is_waited_for(shop: Workshop, tasks: Tasks) -> None:

@@ -51,7 +51,7 @@ LONG = """
         first = session.command("echo first >> log.txt")
         first.result()
         polite = session.command(
-            "trap 'echo got-term >> log.txt; exit 3' TERM; touch polite; echo polite >> log.txt;"
+            "trap 'echo got-term >> log.txt; exit 3' TERM; echo polite >> log.txt; touch polite;"
             " test -e go || while :; do sleep 0.05; done; echo made > {dst:w}",
             dst="made.txt", name="polite",
         )

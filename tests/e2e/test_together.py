@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import subprocess
+import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
@@ -86,7 +87,9 @@ def test_a_script_needs_no_main_guard(here: Path) -> None:
 
 
 def test_the_same_name_twice_at_once_is_refused_naming_pid_and_host(here: Path) -> None:
-    script = write(here, "twice.py", "import bough\nwith bough.Session() as s:\n    s.submit(len, 'abc').result()\n")
+    script = write(
+        here, "twice.py", "import bough\nwith bough.Session(name='twice') as s:\n    s.submit(len, 'abc').result()\n"
+    )
     with bough.Session(name="twice") as session:
         with pytest.raises(StoreHeld) as caught:
             bough.Session(name="twice")
@@ -265,6 +268,41 @@ def test_results_of_every_size_prints_and_arguments_wait_for_a_full_store(small:
         processes.wait_until_gone()
     assert sorted((here / "log.txt").read_text().split()) == ["0", "1", "2"]  # nothing ran twice
     assert not [path for path in store.rglob("*") if ".part" in path.name]
+
+
+ROOMY = """
+    import sys
+    import bough
+    with bough.Session(store=sys.argv[1], cores=1) as session:
+        first = session.submit(bytes, 1_500_000)
+        assert len(first.result()) == 1_500_000
+        tasks = session.map(bytes, [3_000_000, 10])
+        assert [len(value) for value in tasks] == [3_000_000, 10]
+        print(session.submit(len, "abc").result())
+"""
+
+
+def test_a_result_that_waits_for_space_is_told_by_the_script_explain_and_status(small: Path, here: Path) -> None:
+    """There is too little space for it, and enough for all else: only its worker knows."""
+    store, script = small / "store", write(here, "work.py", ROOMY)
+
+    def ask(*words: str) -> str:
+        command = [sys.executable, "-m", "bough.cli.main", *words, "--store", str(store)]
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=here, timeout=60).stdout
+
+    with started(store, script, str(store), cwd=here) as (run, processes):
+        full, again = f"the disk of {store} is full", f"there is space again on the disk of {store}"
+        until(lambda: full in run.said() or run.is_over, "a word about it", story=processes.story)
+        assert not run.is_over, run.said() + processes.story()
+        waits = f"waits for space on the disk of {store}, to write its result or output"
+        assert f"it {waits}" in ask("explain", "2.0")
+        assert f"task 2.0 (bytes): {waits[:40]}" in ask("status")  # a table cuts long texts
+        assert "waits for space" not in ask("explain", "1")
+        subprocess.run(["mount", "-o", "remount,size=16m", small], check=True)
+        assert run.finish() == 0, run.said() + processes.story()
+        told = run.err.read_text()
+        assert (told.count(full), told.count(again)) == (1, 1), told
+        assert told.index(full) < told.index(again)
 
 
 def test_commands_whose_output_finds_the_store_full_run_again_when_there_is_space(small: Path, here: Path) -> None:

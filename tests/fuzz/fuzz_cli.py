@@ -60,14 +60,28 @@ GOOD = {  # by what an option is about: values with which commands get further
         "select * from nothing",
         "delete from runs",
     ),
+    "calendars": ("Mon-Fri 20:00-07:00, Sat, Sun", "daily", "Sat-Mon", "08:00-24:00", "Mon 25:00-1:00", "Mon,,Tue"),
     "addresses": ("access.json", "broken.json", "unix:/nowhere"),
 }
 FITTING = (  # by a piece of an option's name, its metavar or its type
     (
-        ("older_than", "since", "timeout", "heartbeat", "reconnect", "overlong_least", "keep", "replay", "until"),
+        (
+            "older_than",
+            "since",
+            "timeout",
+            "heartbeat",
+            "reconnect",
+            "overlong_least",
+            "keep",
+            "replay",
+            "until",
+            "grace",
+            "every",
+        ),
         "times",
     ),
     (("memory",), "amounts"),
+    (("calendar",), "calendars"),
     (("array",), "ranges"),
     (("selector", "after", "executors", "id", "task"), "selectors"),
     (("server", "address", "listen"), "addresses"),
@@ -92,12 +106,14 @@ ENVIRONMENT = (
 )
 SERVES = frozenset({"server start", "executor start", "relay start", "watch", "browse"})  # until somebody ends it
 MEASURES = frozenset({"bench", "study"})  # for minutes, unless something is wrong with what is asked for
-OWN_CODES = {"take": frozenset({10, 11, 12})}
+OWN_CODES = {"take": frozenset({10, 11, 12}), "run": frozenset({126, 127})}  # 127: the program was not found
 CALLED_BY_HAND = frozenset({"server stop"})  # with which all others would have nothing to talk to
 COMMAND_WORDS = (
     ("true",),
     ("true", "{index}"),
     ("true {line}",),
+    ("true", "{}", "{line.stem}"),
+    ("true {indx} ${HOME} {{x}}",),
     ("true", "a b"),
     ("awk '{print}' x",),
     ("",),
@@ -142,6 +158,7 @@ class CommandLines:
         Path("a.sub").write_text("executable = /bin/true\nqueue\n")
         Path("inner.dag").write_text("JOB X a.sub\n")
         Path("more.dag").write_text("JOB M a.sub\n")
+        Path("bough.toml").write_text("[profile.work]\nretries = 1\nfail-fast = true\n[profile.q]\ncorse = 1\n")
         Path("script.py").write_text("import sys\nprint(sys.argv)\n")
         Path("access.json").write_text(
             '{"address": "127.0.0.1:1", "role": "submit", "token": "x", "fingerprint": "00"}'
@@ -195,9 +212,9 @@ class CommandLines:
     def _positional(self, leaf: Leaf, action: argparse.Action) -> list[str]:
         dice = self.dice
         if action.nargs == argparse.REMAINDER:
-            if leaf.name == "submit" and dice.random() < 0.7:
+            if leaf.name in {"submit", "run"} and dice.random() < 0.7:
                 return ["--", *dice.choice(COMMAND_WORDS)]
-            if leaf.name == "submit":
+            if leaf.name in {"submit", "run"}:
                 return [dice.choice((*GOOD["places"], "script.py", "-", *self.traps))]
             return [self._value(action) for _ in range(dice.choice((0, 0, 0, 1, 2)))]
         few = {None: (1,), "?": (0, 1), "*": (0, 1, 2), "+": (1, 2)}[action.nargs]  # type: ignore[index]
@@ -221,12 +238,21 @@ class CommandLines:
 
     def _bounded(self, leaf: Leaf, words: list[str]) -> list[str]:
         """The same without what would measure for minutes, wait for what nobody runs, outlive us or run for real."""
+        if leaf.name == "site availability":
+            words = _without_commands(words)
         if leaf.name in MEASURES:
             words += ["--only", "nothing"] if leaf.name == "bench" else ["nothing"]
         words = [word for word in words if word not in {"--wait", "--follow", "-f", "--detach"}]
         if leaf.name == "run" and "--dry-run" not in words and self.dice.random() < 0.97:
             words.insert(1, "--dry-run")
         return words
+
+
+def _without_commands(words: list[str]) -> list[str]:
+    """The server runs what `--command` says, whatever it is: here it is `false`."""
+    kept = ["--command=false" if word.startswith("--com") and "=" in word else word for word in words]
+    named = [at for at, word in enumerate(kept[:-1]) if word.startswith("--com") and "=" not in word]
+    return ["false" if at - 1 in named else word for at, word in enumerate(kept)]
 
 
 def _kind(action: argparse.Action) -> str:
@@ -332,6 +358,12 @@ def _call(words: list[str], stdin: bytes) -> Outcome:
         opened_sessions.clear()
 
 
+def _ours(words: list[str], outcome: Outcome) -> Outcome:
+    """What is said of a command that ran, its exit code and its stderr are its own."""
+    ran = words[:1] == ["run"] and "bough: task 1 " in outcome.err and "exit code 2" in outcome.err
+    return Outcome(1, outcome.err) if ran and outcome.code == 2 else outcome
+
+
 def attack(inputs: int, seed: int, report: Callable[[str], None]) -> tuple[Counter[str], int]:
     """Call this many commands in this process; what became of them, and how many broke something."""
     tally = Tally(report)
@@ -343,7 +375,7 @@ def attack(inputs: int, seed: int, report: Callable[[str], None]) -> tuple[Count
                 outcome = _call(words, stdin)
             shown = (words, environment, stdin)
             recent = [*recent[-30:], shown]
-            tally.add(leaf.name, outcome, shown, FINE | OWN_CODES.get(leaf.name, frozenset()))
+            tally.add(leaf.name, _ours(words, outcome), shown, FINE | OWN_CODES.get(leaf.name, frozenset()))
             if number % 100 == 99 and server.ensure():
                 tally.add("the server", Outcome(f"it died: {server.last_words()}", ""), recent)
         for words in (["server", "stop"], ["store", "check", "--store", f"{home.server_dir()}/store"]):
@@ -364,7 +396,8 @@ def attack_processes(inputs: int, seed: int, report: Callable[[str], None]) -> t
                 outcome = call_process(words, stdin, 3.0) if serves else call_process(words, stdin)
             if serves and str(outcome.code).startswith("hung"):
                 outcome = Outcome(0, outcome.err)
-            tally.add(leaf.name, outcome, (words, environment, stdin), FINE | OWN_CODES.get(leaf.name, frozenset()))
+            fine = FINE | OWN_CODES.get(leaf.name, frozenset())
+            tally.add(leaf.name, _ours(words, outcome), (words, environment, stdin), fine)
             if number % 20 == 19 and server.ensure():
                 tally.add("the server", Outcome(f"it died: {server.last_words()}", ""), words)
     return tally.counts, tally.broken

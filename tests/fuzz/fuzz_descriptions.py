@@ -121,9 +121,24 @@ RETRY B 2
 PRIORITY B -5
 CATEGORY B big
 MAXJOBS big 2
-SCRIPT PRE A pre.sh $JOB $RETRY
-SCRIPT POST A post.sh $RETURN
+SCRIPT DEFER 3 1 DEBUG d.txt ALL PRE A pre.sh $JOB $RETRY $DAG_STATUS $FAILED_COUNT $NODE_COUNT
+SCRIPT POST A post.sh $RETURN $SUCCESS $JOBID $EXIT_CODES
 PRE_SKIP A 7
+ABORT-DAG-ON B 5 RETURN 3
+SERVICE V a.sub
+PROVISIONER P shared
+SPLICE T inner.dag
+CONNECT S T
+VARS S+X PREPEND word="$(JOB)" My.b="\\"x\\""
+VARS B APPEND m='1' k=2
+MAXJOBS S+c 3
+MAXJOBS +d 2
+CATEGORY S+X +d
+ENV SET COLOUR=red;SIZE=3
+JOB G "a.sub"
+JOB H @=END
+  executable = /bin/true
+@END
 DONE D
 PARENT A CHILD B C
 PARENT B C CHILD S
@@ -131,7 +146,18 @@ INCLUDE more.dag
 """
 SUBMIT = """universe = vanilla
 executable = prog.sh
-arguments = $(word) $(n:3) $(m) $(DOLLAR)x $ENV(HOME)
+arguments = $(word) $(n:3) $(m) $(DOLLAR)x $ENV(HOME) $$([strcat(JobPrio, 1 + 2)]) $$(Arch:x) $Fn(executable)
+arguments = $(arguments) $RANDOM_INTEGER(1,9) $RANDOM_CHOICE(a,b) $INT(request_cpus,%03d)
+arguments = $(arguments) $SUBSTR(word,1,2) $CHOICE(0,a,b)
+if defined word
+  arguments = $(arguments) $EVAL(1 < 2 ? 3 : 4)
+elif version >= 8.1
+  +Version = 8
+elif $(n:1) > 3
+  +Kind = "k"
+else
+  include ifexist : more.sub
+endif
 environment = "A=1 B='x y'"
 input = in.$(process)
 output = out.$(n)
@@ -143,7 +169,20 @@ priority = 3
 max_retries = 2
 queue $(q:1)
 """
-INNER = "JOB X a.sub\nJOB Y shared2\nSUBMIT-DESCRIPTION shared2 {\nexecutable = x\n}\nPARENT X CHILD Y\n"
+QUEUES = (
+    "queue $(q:1)",
+    "queue 2 x in (a, b c)",
+    "queue x, y from (\n1 2\n3 4\n)",
+    "queue x matching files *.sub",
+    "queue x from [0:1] list.txt",
+    "queue 1 + 2",
+    "",
+)
+RESCUE = "DONE A\nRETRY B 1\nDONE S+X\n"
+INNER = (
+    "JOB X a.sub\nJOB Y shared2\nSUBMIT-DESCRIPTION shared2 {\nexecutable = x\n}\nPARENT X CHILD Y\n"
+    "PIN_IN X 1\nPIN_OUT Y 1\n"
+)
 MORE = "JOB M a.sub\nPARENT A CHILD M\n"
 MAKE_OUTPUT = """Makefile:3: target 'a.o' does not exist
 cc -c a.c
@@ -419,7 +458,14 @@ class Descriptions:
             data = self.broken(self.text(form))
         if form == "dagman":
             submit = dice.choice([SUBMIT, *self.beside["submit"]])
-            Path("a.sub").write_bytes(self.broken(submit) if dice.random() < 0.3 else SUBMIT.encode())
+            submit = submit.replace("queue $(q:1)", dice.choice(QUEUES))
+            Path("a.sub").write_bytes(self.broken(submit) if dice.random() < 0.3 else submit.encode())
+            Path("list.txt").write_text("1 2\n3, 4\n")
+            rescue = Path(f"{name}.rescue001")
+            if dice.random() < 0.1:
+                rescue.write_bytes(self.broken(RESCUE))
+            else:
+                rescue.unlink(missing_ok=True)
             Path("inner.dag").write_bytes(self.broken(INNER) if dice.random() < 0.3 else self._inner())
             Path("more.dag").write_bytes(self.broken(MORE) if dice.random() < 0.3 else MORE.encode())
         Path(name).write_bytes(data)

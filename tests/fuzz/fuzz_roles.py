@@ -506,7 +506,7 @@ class RunningTask(Attacker):
     """A process of the user's that speaks to the executor on the socket for running tasks."""
 
     def attack(self) -> int:
-        from bough.wire.questions import HereQuestion
+        from bough.wire.here_questions import HereQuestion
 
         address = self._address()
         with socket.socket(socket.AF_UNIX) as sock:

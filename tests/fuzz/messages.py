@@ -7,7 +7,9 @@ of whose fields are out of bounds, of another type or missing. Rule: both depend
 from __future__ import annotations
 
 import functools
+import math
 import random
+import re
 import typing
 from typing import Any
 
@@ -96,8 +98,8 @@ def _build(  # noqa: C901 -- a table of types
         case inspect.TupleType():
             return tuple(_build(item, dice, depth + 1, known, name) for item in shape.item_types)
         case inspect.DictType():
-            parts = (shape.key_type, shape.value_type)
-            return dict(tuple(_build(part, dice, depth + 1, known, name) for part in parts) for _ in few)
+            parts, count = (shape.key_type, shape.value_type), _length(shape, dice, len(few))
+            return dict(tuple(_build(part, dice, depth + 1, known, name) for part in parts) for _ in range(count))
         case inspect.EnumType():
             return dice.choice(list(shape.cls))
         case inspect.LiteralType():
@@ -114,6 +116,9 @@ _FITS: dict[type, tuple[type, ...]] = {
 
 
 def _edges(shape: Any, low: float, high: float) -> tuple[Any, Any]:
+    """The least and the most that a number may be; a bound that it must not reach is for fractions."""
+    if shape.gt is not None:
+        low = math.nextafter(shape.gt, math.inf)
     return (low if shape.ge is None else shape.ge), (high if shape.le is None else shape.le)
 
 
@@ -130,7 +135,8 @@ def _length(shape: Any, dice: random.Random, wanted: int) -> int:
 def _text(shape: inspect.StrType, dice: random.Random) -> str:
     text = dice.choice((*_WORDS, "x" * dice.randrange(300)))
     text = text[: len(text) if shape.max_length is None else shape.max_length]
-    return text if len(text) >= (shape.min_length or 0) else "x" * (shape.min_length or 0)
+    fits = len(text) >= (shape.min_length or 0) and (shape.pattern is None or re.search(shape.pattern, text))
+    return text if fits else "x" * max(shape.min_length or 0, 1)
 
 
 # --- out of bounds ---------------------------------------------------------------------------------

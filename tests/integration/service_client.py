@@ -112,10 +112,12 @@ class Service:
         until(is_up, "the server")
         return self.server
 
-    def executor(self, *words: str, cores: int = 1, joined: bool = True) -> subprocess.Popen[bytes]:
+    def executor(
+        self, *words: str, cores: int = 1, joined: bool = True, python: str = sys.executable
+    ) -> subprocess.Popen[bytes]:
         """An executor in the foreground, that has joined when this returns."""
         log = self.folder / f"executor-{len(self.executors)}.log"
-        process = self._spawn(["executor", "start", "--cores", str(cores), *words], log)
+        process = self._spawn(["executor", "start", "--cores", str(cores), *words], log, python)
         self.executors.append(process)
         if joined:
             with_pid = [process.pid]
@@ -161,10 +163,10 @@ class Service:
                 process.kill()
             process.wait()
 
-    def _spawn(self, words: list[str], log: Path) -> subprocess.Popen[bytes]:
+    def _spawn(self, words: list[str], log: Path, python: str = sys.executable) -> subprocess.Popen[bytes]:
         with open(log, "ab") as file:
             return subprocess.Popen(
-                [sys.executable, "-m", "bough.cli.main", *words],
+                [python, "-m", "bough.cli.main", *words],
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=file,

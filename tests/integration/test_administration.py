@@ -219,7 +219,7 @@ def test_a_script_administrates_its_own_groups(desk: Desk) -> None:
         desk.session.reset(align)
     assert desk.session.disable(align) == 0
     assert desk.session.reset(align, cascade=True) == 2
-    assert desk.session.explain(one.id).endswith("its group align is disabled; bough enable align")
+    assert desk.session.explain(one.id).endswith("its group align is disabled; let it start with: bough enable align")
     assert desk.session.enable(align) == 1
     desk.until(lambda: desk.lines("last") == 2, "both ran again")
     assert desk.session.stop("all") == 0

@@ -82,7 +82,7 @@ def test_a_killed_worker_costs_the_one_that_ran(server: Server) -> None:
 
     spans = chain(server, fn, 0, *[LINK] * 4)
     assert kinds(server, spans) == ["WorkSucceeded", "WorkSucceeded", "WorkFailed", "WorkReturned", "WorkReturned"]
-    assert server.failure(spans[2]).failure.cause is Cause.LOST
+    assert server.failure(spans[2]).failure.cause is Cause.DIED
 
 
 def test_one_that_is_stopped_while_it_waits_sends_the_others_back(server: Server) -> None:

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ class Desk:
 
     def workflow(self, name: str) -> list[object]:
         """What the jobs database holds of a workflow that ran: groups, tasks and dependencies, by number."""
-        with sqlite3.connect(self.folder / ".bough" / name / "journal.db") as database:
+        with closing(sqlite3.connect(self.folder / ".bough" / name / "journal.db")) as database:
             ask = database.execute
             return [
                 ask("select id, parent, path, closed from groups order by id").fetchall(),
@@ -170,7 +171,7 @@ def test_four_against_three_in_order(desk: Desk) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["done"] == 1276
-    with sqlite3.connect(desk.folder / ".bough" / "large" / "journal.db") as database:
+    with closing(sqlite3.connect(desk.folder / ".bough" / "large" / "journal.db")) as database:
         rows = database.execute(
             "select path, command, started, ended from tasks join groups on groups.id = grp"
         ).fetchall()

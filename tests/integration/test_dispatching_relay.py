@@ -118,6 +118,10 @@ def test_chains_travel_behind_a_relay(tier: Tier, here: Path) -> None:
         for _ in range(200):
             link = session.submit(add, link, 1)
         assert link.result() == 201
+        error = session.submit(add, 1, "x").exception()
+        assert isinstance(error, TypeError)
+        assert " with 1, 'x', on " in error.__notes__[-1]
+        assert "TypeError" in str(error.__cause__)
 
 
 def test_a_failing_task_is_tried_again(tier: Tier) -> None:

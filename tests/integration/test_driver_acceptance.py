@@ -256,15 +256,18 @@ def _advance(made: driver.Driver, key: int, seen: dict[int, int], order: list[st
 # --- bundles ----------------------------------------------------------------------------------------------
 
 
-def test_a_thousand_jobs_at_factor_16_are_62_and_1_submissions_of_16_and_8(session: bough.Session) -> None:
-    with driver.Driver(session, queue_name="bundles") as made:
+@pytest.mark.parametrize("buffer_size", [10_000, 200])  # 200 is no multiple of 16
+def test_a_thousand_jobs_at_factor_16_are_62_and_1_submissions_of_16_and_8(
+    session: bough.Session, buffer_size: int
+) -> None:
+    with driver.Driver(session, queue_name=f"bundles-{buffer_size}", buffer_size=buffer_size) as made:
         made.set_group("g", 16, timeout=600)
         for _ in range(1000):
             made.exec_async(["true"], group="g")
         assert made.wait_all() == [0] * 1000
         assert made.submissions == 62 + 1
     with session.jobs() as jobs:
-        inside = "SELECT id FROM groups WHERE path = 'bundles'"
+        inside = f"SELECT id FROM groups WHERE path = 'bundles-{buffer_size}'"
         _, rows = jobs.query(f"SELECT length FROM tasks WHERE grp = ({inside}) ORDER BY id")
     assert [length for (length,) in rows] == [16] * 62 + [8]
 

@@ -104,7 +104,7 @@ def test_tasks_go_on_while_the_server_is_gone(service: Service, monkeypatch: pyt
         until_listed(service, 4, process)
     numbers = service.until_executors(lambda found: sorted(int(one["executor"]) for one in found), "executors")
     assert numbers == [1, 2, 3, 4]
-    assert service.log.read_text().count(" spans, 0 are given to others") == 4
+    assert service.log.read_text().count(", 0 are given to others") == 4
 
 
 def test_told_to_end_they_give_back_what_they_have(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ import cloudpickle
 import pytest
 from executor_server import BASH, PATIENCE, Server
 
+from bough.api.futures.remote_exceptions import load_exception
 from bough.model.commands.command import CommandSettings, CommandTemplate, TemplateSlot, encode_call
 from bough.model.events.news import WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
 from bough.model.ids import RecordId, SpanId
@@ -98,13 +99,14 @@ def test_an_exception_travels_with_its_remote_traceback_and_the_rest_goes_on(ser
         Cause.EXCEPTION,
         "ValueError: no such colour: 2",
     )
-    error = pickle.loads(failed.failure.error)
+    error = load_exception(failed.failure)
     assert isinstance(error, ValueError)
     assert "in fussy" in str(error.__cause__)
-    assert "executor/functions" not in str(error.__cause__)
+    assert "function_runner" not in failed.failure.traceback
+    assert failed.failure.parameters == "x=2"
 
 
-def test_an_exception_that_cannot_travel_is_told_all_the_same(server: Server) -> None:
+def test_an_exception_with_arguments_of_its_own_arrives_as_what_it_was(server: Server) -> None:
     def fn() -> None:
         class Odd(Exception):
             def __init__(self, a: int, b: int) -> None:
@@ -112,9 +114,11 @@ def test_an_exception_that_cannot_travel_is_told_all_the_same(server: Server) ->
 
         raise Odd(1, 2)
 
-    error = pickle.loads(server.failure(server.call(fn)).failure.error)
-    assert isinstance(error, RuntimeError)
-    assert "1 and 2" in str(error)
+    failure = server.failure(server.call(fn)).failure
+    error = load_exception(failure)
+    assert type(error).__name__ == "Odd"
+    assert str(error) == "1 and 2"
+    assert "function_runner" not in failure.traceback
 
 
 def test_system_exit_ends_the_element_and_not_the_worker(server: Server) -> None:
@@ -205,8 +209,8 @@ def test_a_killed_worker_costs_the_running_element_and_the_rest_comes_back(serve
     news = server.wait(span, 6)
     assert [(n.start, n.stop) for n in news if isinstance(n, WorkSucceeded)] == [(0, 1), (1, 2), (2, 3)]
     failed = next(n for n in news if isinstance(n, WorkFailed))
-    assert (failed.index, failed.failure.cause) == (3, Cause.LOST)
-    assert failed.failure.message == "the worker process died (signal 9) while running it"
+    assert (failed.index, failed.failure.cause, failed.failure.signal) == (3, Cause.DIED, signal.SIGKILL)
+    assert failed.failure.message.startswith("the worker process died (SIGKILL) while running it")
     assert failed.detail is not None
     assert text(failed.detail.stdout) == "last words\n"
     assert news[-1] == WorkReturned(span, 4, 6)

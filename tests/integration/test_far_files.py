@@ -26,6 +26,7 @@ from bough.errors import InvalidWorkload, TaskFailed
 from bough.model.events.news import WorkFailed
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
+from bough.monitors import FileCreated, Regex
 from bough.wire.client_messages import VERSION
 from bough.wire.executor_messages import ExecutorHello, ExecutorWelcome, Report, RunSpan, SpansHeld
 from bough.wire.file_messages import DIGEST, FileLocated, FilePiece, FilesKept, GetPiece, MadeFile, OfferFiles, WantFile
@@ -53,7 +54,7 @@ class FarService(Service):
 
     hidden: tuple[Path, ...] = ()
 
-    def _spawn(self, words: list[str], log: Path) -> subprocess.Popen[bytes]:
+    def _spawn(self, words: list[str], log: Path, python: str = sys.executable) -> subprocess.Popen[bytes]:
         mounts = "".join(f"mount -t tmpfs none '{folder}' && " for folder in self.hidden)
         with open(log, "ab") as file:
             return subprocess.Popen(
@@ -63,7 +64,7 @@ class FarService(Service):
                     "sh",
                     "-c",
                     mounts + 'exec "$0" "$@"',
-                    sys.executable,
+                    python,
                     "-m",
                     "bough.cli.main",
                     *words,
@@ -263,6 +264,40 @@ def test_folders_cannot_be_sent(service: FarService, here: Path) -> None:
         else:
             with pytest.raises(InvalidWorkload, match="is no plain file, and the server does not see it"):
                 s.command("ls {x:r}", x="folder")
+
+
+def test_monitors_watch_what_is_written_in_a_sandbox(service: FarService, here: Path) -> None:
+    service.far_executor("one")
+    forever = "while true; do sleep 0.05; done"
+    with open_session(service, "watched") as s:
+        monitors = [Regex("out/result.txt", "^converged$")]
+        a = s.command(f"echo converged > {{dst:w}}; {forever}", dst="out/result.txt", monitors=monitors)
+        b = s.command(f"mkdir d; echo E=7 >> d/log; {forever}", monitors=[Regex(str(here / "d" / "log"), "E=([0-9]+)")])
+        c = s.command(f"touch flag; {forever}", monitors=[FileCreated("flag")])
+        assert [task.result(60).ended_by for task in (a, b, c)] == [
+            "ended by regex: matched 'converged'",
+            "ended by regex: matched '7'",
+            "ended by created: flag is there",
+        ]
+    assert (here / "out/result.txt").read_text() == "converged\n"
+    assert left_in(here) == ["out", "out/result.txt"]
+
+
+def test_a_communicator_finds_the_files_of_a_sandbox(service: FarService, here: Path) -> None:
+    service.far_executor("one", "--allow-commands")
+    with open_session(service, "asked") as s:
+        task = s.command("mkdir d; echo E=7 > d/log; echo half > {dst:w}; sleep 60", dst="out/result.txt")
+        talk = task.communicator(60)
+        until(lambda: talk.exists("out/result.txt") and talk.read("out/result.txt"), "the output")
+        assert talk.read("out/result.txt") == "half\n"
+        assert talk.read(str(here / "out" / "result.txt")) == "half\n"
+        assert talk.tail(str(here / "d" / "log")) == talk.read("d/log") == "E=7\n"
+        assert talk.list("d") == ["log"]
+        assert talk.run("cat d/log").stdout == "E=7\n"
+        talk.finish("enough")
+        assert task.result(60).ended_by == "ended by remote monitor: enough"
+    assert (here / "out/result.txt").read_text() == "half\n"
+    assert left_in(here) == ["out", "out/result.txt"]
 
 
 def test_an_executor_killed_while_it_sends_an_output_costs_only_time(service: FarService, here: Path) -> None:

@@ -218,7 +218,7 @@ def numbers():
                 time.sleep(0.01)
         yield number
 
-with bough.Session(name="again", cores=2) as session:
+with bough.Session(name="again", cores=2, reuse=sys.argv[3]) as session:
     feed = session.feed(work, numbers(), keep=False)
     assert sum(feed) == sum(n * 2 for n in range(int(sys.argv[1])))
     assert feed.counts()["done"] == int(sys.argv[1])
@@ -232,8 +232,8 @@ def test_a_script_that_was_killed_and_runs_again_reuses_what_its_feed_had_done(t
     ran = tmp_path / "ran"
     ran.touch()
 
-    def start(count: int, far: int) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, script, str(count), str(far)], cwd=tmp_path)
+    def start(count: int, far: int, reuse: str = "resume") -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, script, str(count), str(far), reuse], cwd=tmp_path)
 
     first = start(8000, 6000)
     try:
@@ -245,7 +245,7 @@ def test_a_script_that_was_killed_and_runs_again_reuses_what_its_feed_had_done(t
     assert start(8000, -1).wait(PATIENCE) == 0
     assert 8000 <= ran.stat().st_size <= 8000 + 1000  # what had run and was not recorded runs again
     again = ran.stat().st_size
-    assert start(9000, -1).wait(PATIENCE) == 0  # of both earlier runs, and some more
+    assert start(9000, -1, "always").wait(PATIENCE) == 0  # of both earlier runs, and some more
     assert ran.stat().st_size == again + 1000
 
 

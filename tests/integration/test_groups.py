@@ -260,7 +260,7 @@ def wrong(session: Session, name: str) -> list[tuple[str, str]]:
         says("is for single tasks", lambda: session.options(final=True).map(abs, [1]))
         says("is for single tasks", lambda: session.options(affinity=True).map(abs, [1]))
         says("parameters of it are given by name", lambda: g.epilogue("true", 3))
-        says("there is no option 'colour'", lambda: g.epilogue(abs, -1, colour="red"))
+        says("has no option 'colour'", lambda: g.epilogue(abs, -1, colour="red"))
     says("is closed", lambda: g.epilogue("true"))
     says("is closed", lambda: g.command("true"))
     return said

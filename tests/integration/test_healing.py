@@ -76,7 +76,7 @@ def test_a_session_opens_a_store_whose_last_run_was_poisoned_and_crashed(tmp_pat
         [SpanEnded(90, 0, 1, 0.1, record=90, attempt=1, executor=9), Cancelled(Dep(On.TASK, HUGE))],
     )
     for value in (11, 12):
-        with bough.Session(name="w", cores=1) as session:
+        with bough.Session(name="w", cores=1, reuse="always") as session:
             reused, fresh = session.submit(pow, 2, 10), session.submit(pow, 2, value)
             assert (reused.result(PATIENCE), fresh.result(PATIENCE)) == (1024, 2**value)
             assert reused.reused
@@ -149,7 +149,7 @@ def test_a_server_goes_on_with_a_store_that_was_poisoned(service, tmp_path, caps
     client.outcome(running)  # it was adopted, or run again
     again = client.run_command("echo again")
     client.outcome(again)
-    done = service.bough("sql", "--json", "SELECT state FROM tasks WHERE id IN (1, 2)").stdout
+    done = service.bough("sql", "--json", "SELECT state FROM tasks WHERE number IN (1, 2)").stdout
     assert [row["state"] for row in json.loads(done)] == ["done", "done"]
     log = service.log.read_text()
     assert f"set aside, turn {turns[0]}: Submitted is" in log

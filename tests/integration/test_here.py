@@ -101,6 +101,32 @@ def tries(name: str) -> tuple[bool, str]:
     return bool(lock), lock.owner
 
 
+# --- the rest of its workflow -------------------------------------------------------------------------------
+
+
+def test_a_task_knows_how_its_workflow_fares_and_can_end_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Session(cores=4, name="others") as session:
+        failed, long = session.command("exit 3"), session.command("sleep 600", name="long")
+        assert failed.exception(PATIENCE) is not None
+        said = session.command(f"{HERE} counts; {HERE} cancel long nosuch", name="first").result(PATIENCE).stdout
+        counts = dict(line.split("=") for line in said.split())
+        assert (counts["failed"], counts["aborted"]) == ("1", "0")
+        assert int(counts["running"]) >= 1
+        until(long.cancelled, "the end of the long task")
+        waits = session.command("sleep 600")
+        assert session.submit(ends_all).result(PATIENCE) == (1, 1)
+        until(waits.cancelled, "the end of all others")
+    opened_sessions.clear()
+
+
+def ends_all() -> tuple[int, int]:
+    here = bough.here()
+    return here.cancel(all_others=True), here.counts()["aborted"]
+
+
 # --- attributes ---------------------------------------------------------------------------------------------
 
 
@@ -143,6 +169,19 @@ def test_a_later_run_knows_when_and_where_the_task_ran_last(tmp_path: Path, monk
     assert found[0]["lastCompletion"] is None
     assert found[0]["lastStart"] < found[1]["lastCompletion"] <= found[1]["lastStart"]
     assert found[1]["lastHost"] == found[1]["host"]
+
+
+def test_where_a_task_ran_last_is_not_where_its_namesakes_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ends = []
+    for _ in range(2):
+        with Session(cores=1, name="twice", reuse="never") as session:
+            tasks = [session.options(name="alike").submit(attributes) for _ in range(3)]
+            found = [task.result(PATIENCE) for task in tasks]
+            ends.append([one["lastCompletion"] for one in found])
+    assert ends[0] == [None, None, None]
+    assert None not in ends[1]
+    assert ends[1] == sorted({*ends[1]})  # each its own: that of the first, the second and the third
 
 
 def test_what_a_function_starts_is_known_by_its_process_group(opened: Session) -> None:
@@ -255,7 +294,7 @@ def test_a_task_that_is_ended_leaves_its_locks(opened: Session, tmp_path: Path, 
 
 def test_a_task_that_dies_leaves_its_locks(opened: Session, tmp_path: Path) -> None:
     told = tmp_path / "told"
-    owner = opened.submit(dies_with, "dead", str(told))
+    owner = opened.options(retries=1).submit(dies_with, "dead", str(told))
     wait_for(told)
     assert opened.submit(takes, "dead").result(PATIENCE)
     owner.result(PATIENCE)

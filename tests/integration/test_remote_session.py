@@ -17,7 +17,8 @@ from service_client import Service, until
 
 import bough
 from bough.api.session.session import opened_sessions
-from bough.errors import SessionClosed, TaskFailed, UserError
+from bough.errors import SessionClosed, TaskFailed, UserError, WorkflowFailed
+from bough.model.reuse_scope import ReuseMode
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
 
@@ -46,8 +47,8 @@ def at(service: Service) -> str:
     return f"unix:{service.address}"
 
 
-def open_session(service: Service, name: str) -> bough.Session:
-    session = bough.Session(at(service), name=name)
+def open_session(service: Service, name: str, reuse: ReuseMode = "resume") -> bough.Session:
+    session = bough.Session(at(service), name=name, reuse=reuse)
     assert session.is_remote
     return session
 
@@ -107,7 +108,7 @@ def test_a_session_of_a_service_does_what_an_embedded_one_does(service: Service,
 def test_a_failure_is_raised_and_what_depends_on_it_does_not_run(service: Service) -> None:
     with open_session(service, "failing") as s:
         bad = s.command("echo why >&2; exit 3")
-        dependent = s.submit(square, s.submit(needs, "/nowhere"))
+        dependent = s.submit(square, s.submit(needs, "/nowhere/at/all"))
         with pytest.raises(TaskFailed, match="why"):
             bad.result()
         with pytest.raises(bough.NotRun):
@@ -123,13 +124,30 @@ def test_the_environment_names_the_server(service: Service, monkeypatch: pytest.
 
 def test_a_second_run_of_the_same_name_reuses_what_the_first_has_done(service: Service) -> None:
     for reused in (False, True):
-        with open_session(service, "again") as s:
+        with open_session(service, "again", reuse="always") as s:
             task = s.submit(square, 5)
             array = s.map(square, range(50))
             assert task.result() == 25
             assert len(array.results()) == 50
             assert task.reused is reused
             assert s.progress.reused == (51 if reused else 0)
+
+
+def test_a_run_that_ended_well_begins_anew_and_one_with_failures_goes_on(service: Service) -> None:
+    def run(*, fails: bool) -> list[bool]:
+        with open_session(service, "modes") as s:
+            tasks = [s.submit(square, 5), s.options(memo=True).submit(square, 6), s.map(square, range(3))[1]]
+            values = [task.result() for task in tasks]
+            assert values == [25, 36, 1]
+            if fails:
+                assert s.submit(needs, "/nowhere/at/all").exception()
+            return [task.reused for task in tasks]
+
+    assert run(fails=False) == [False, False, False]
+    assert run(fails=True) == [False, True, False]
+    assert run(fails=True) == [True, True, True]
+    assert run(fails=False) == [True, True, True]
+    assert run(fails=False) == [False, True, False]
 
 
 def test_big_arguments_and_results_travel(service: Service) -> None:
@@ -268,21 +286,51 @@ def test_a_session_that_comes_back_gets_its_futures_again(service: Service, here
     assert Path(f"{gate}.runs").read_text() == "x"
 
 
-def test_an_error_inside_with_leaves_the_workflow_to_the_server(
+def test_an_error_inside_with_leaves_what_runs_to_the_server_and_cancels_the_rest(
     service: Service, here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     gate = str(here / "gate")
     s = open_session(service, "left")
     task = s.submit(gated, gate)
+    until(task.running)
+    waiting = s.options(after=[task]).submit(square, 3)
+    failed = s.command("echo no input >&2; exit 5", name="bad")
+    until(failed.done)
     with pytest.raises(ZeroDivisionError), s:
         1 / 0  # noqa: B018
-    assert "workflow left is running at the server with 1 tasks" in capfd.readouterr().err
+    assert waiting.cancelled()
+    told = capfd.readouterr().err
+    assert "task 3 (bad): exit code 5" in told
+    assert "bough explain left:3 --server unix:" in told
+    assert "workflow left is running at the server with 1 task;" in told
     with pytest.raises(SessionClosed):
         task.result()
     Path(gate).touch()
     with open_session(service, "left") as s:
-        assert s.submit(gated, gate).id == task.id
-        assert [found.result(60) for found in s.tasks().tasks()] == [gate]
+        again = s.submit(gated, gate)
+        assert again.id == task.id
+        assert again.result(60) == gate
+        assert s.options(after=[again]).submit(square, 3).result(60) == 9
+
+
+def test_failures_at_a_service_are_told_and_raised_with_what_they_keep(
+    service: Service, capfd: pytest.CaptureFixture[str]
+) -> None:
+    s = open_session(service, "told")
+    array = s.map(needs, ["/nowhere/at/all", "/"])
+    with pytest.raises(WorkflowFailed, match=r"1 of 2 tasks failed: task 1\.0 \(needs\)") as caught, s:
+        array.wait_all(60)
+    told = capfd.readouterr().err
+    assert "parameters: path='/nowhere/at/all'" in told
+    assert "bough log told:1.0" in told
+    assert "with path='/nowhere/at/all', on " in caught.value.failures[0].__notes__[-1]
+    words = [sys.executable, "-m", "bough.cli.main", "explain", "told:1.0", "--server", at(service)]
+    said = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "its parameters: path='/nowhere/at/all'" in said
+    assert "in needs" in said
+    words[3] = "log"
+    said = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert said.startswith("parameters: path='/nowhere/at/all'\nTraceback")
 
 
 def test_submissions_before_detach_are_all_there(service: Service) -> None:
@@ -314,7 +362,7 @@ def test_ctrl_c_leaves_the_workflow_and_running_the_script_again_comes_back(serv
         until((here / "begun").exists, "the start")
         first.send_signal(signal.SIGINT)
         assert first.stderr is not None
-        assert "workflow again is running at the server with 1 tasks" in first.stderr.read()
+        assert "workflow again is running at the server with 1 task;" in first.stderr.read()
         assert first.wait(60) != 0
     with subprocess.Popen(words, env=service.environment, stdout=subprocess.PIPE, text=True) as second:
         (here / "go").touch()
@@ -366,13 +414,16 @@ def test_submit_returns_at_once_and_status_log_and_sql_show_it(service: Service,
     assert (one["workflow"], one["tasks"]) == ("default", 1)
     number = str(one["ids"][0])
     assert service.bough("submit", "--wait", "--after", number, "--", "test -n x && echo after").returncode == 0
-    assert service.bough("log", number).stdout == "hello you\n"
+    for command, code in (("exit 5", 5), ("kill -TERM $$", 143)):
+        assert service.bough("submit", "--queue", "q", "--wait", "--", command, check=False).returncode == code
+    assert service.bough("log", f"default:{number}").stdout == "hello you\n"
+    assert "1 is in the workflow q" in service.bough("status", number).stderr  # which was submitted to last
     shown = json.loads(service.bough("status", "default:all", "--json").stdout)
     assert [row["state"] for row in shown] == ["done", "done"]
     assert json.loads(service.bough("status", "--json").stdout)["workflows"][0]["name"] == "default"
     assert "greeting" in service.bough("status", "--queue", "default", "--state", "done").stdout
-    assert service.bough("explain", number).stdout.startswith(f"task {number} (greeting) is done")
-    assert json.loads(service.bough("sql", "--json", "select count(*) as n from tasks").stdout) == [{"n": 2}]
+    assert service.bough("explain", f"default:{number}").stdout.startswith(f"task {number} (greeting) is done")
+    assert json.loads(service.bough("sql", "--json", "select count(*) as n from tasks").stdout) == [{"n": 4}]
 
 
 def test_submit_of_arrays_lines_and_groups(service: Service, here: Path) -> None:
@@ -383,8 +434,10 @@ def test_submit_of_arrays_lines_and_groups(service: Service, here: Path) -> None
     done = service.bough("submit", "--wait", "--each-line", "lines.txt", "--group", "a", "--", "echo", "<{line}>")
     assert done.returncode == 0
     until(lambda: "6 done" in service.bough("status", "--queue", "default").stdout, "the end of all")
-    log = service.bough("log", f"{array['ids'][0]}.3").stdout
+    log = service.bough("log", f"{array['ids'][0]}.9").stdout
     assert log == "9 9\n7\n"
+    assert (array["ids"], array["indices"]) == ([1], "2-4,9")
+    assert service.bough("log", "1.1", check=False).returncode == 2  # there is no such index
     assert "<two words>" in service.bough("log", "default:all", "--stdout").stdout
     rows = json.loads(service.bough("status", "--queue", "default", "--group", "a/b", "--json").stdout)
     assert [(row["group"], row["length"]) for row in rows] == [("a/b", 4)]

@@ -23,7 +23,7 @@ def run(folder: Path) -> list[str]:
     """Run two sweeps, the second reading what the first wrote; return which of their commands really ran."""
     log = folder / "log.txt"
     log.write_text("")
-    with bough.Session(name="sweeps") as s:
+    with bough.Session(name="sweeps", reuse="always") as s:
         first = s.sweep("echo a{i} >> log.txt; echo {i} > {o:w}", bough.product(i=LENGTHS), o="a{i}.txt")
         second = s.sweep(
             "echo b{i} >> log.txt; cat {x:r} > {o:w}", bough.product(i=LENGTHS), x="a{i}.txt", o="b{i}.txt"
@@ -89,6 +89,23 @@ def test_an_output_whose_success_was_never_recorded_does_not_block_the_next_run(
     with bough.Session(name="lost", cores=1) as session:
         submit(session).wait_all(PATIENCE)
     assert [(folder / "out" / f"{k}.txt").read_text() for k in "ab"] == ["a\n", "b\n"]
+
+
+@pytest.mark.parametrize("submit", [sweep, feed])
+def test_a_file_that_a_stranger_wrote_while_its_task_ran_is_never_reused_as_its_output(
+    folder: Path, submit: Callable[[bough.Session], bough.Array]
+) -> None:
+    (folder / "wait").touch()
+    with bough.Session(name="lost", cores=1, reuse="always") as session:
+        array = submit(session)
+        until(lambda: os.path.exists("started"), "the element to start")
+        (folder / "out" / "a.txt").write_text("of a stranger\n")
+        (folder / "wait").unlink()
+        array.wait_all(PATIENCE)
+    for _ in range(2):
+        assert [(folder / "out" / f"{k}.txt").read_text() for k in "ab"] == ["a\n", "b\n"]
+        with bough.Session(name="lost", cores=1, reuse="always") as session:
+            submit(session).wait_all(PATIENCE)
 
 
 def test_a_file_that_no_run_declared_still_clashes_after_a_kill(folder: Path) -> None:

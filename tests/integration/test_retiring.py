@@ -12,6 +12,7 @@ import pytest
 from service_client import Service, until
 
 from bough.model.events.news import GroupClosed, Retry
+from bough.model.ids import number_of
 from bough.model.outcomes import Cause
 from bough.model.tasks import Dep, GroupSpec, On
 from bough.server.service.finished_workflows import KEPT
@@ -87,7 +88,7 @@ def test_all_questions_about_a_retired_workflow_are_answered(service: Service, t
     assert "was not run" in service.bough("explain", f"{old.after}").stdout
     assert "3" in service.bough("sql", f"select count(*) from tasks where run = {old.run}").stdout
     assert ask(service, "output", record=old.good)["data"] == b"hello\n"
-    assert ask(service, "task", record=old.good)["id"] == str(old.good)
+    assert ask(service, "task", record=old.good)["id"] == str(number_of(old.good))
 
     client = service.client("")
     assert client.ask("outcomes", records=[old.good, old.bad, old.after, 999_999]) == 3

@@ -154,7 +154,7 @@ CLASSES = """
     def look(made):
         return isinstance(made[0], Thing) and made[1] is Colour.RED
 
-    with bough.Session(cores=1) as s:
+    with bough.Session(cores=1, reuse="always") as s:
         task = s.submit(make, 3)
         LIMIT, Thing.count, limit = 2, 7, Thing.limit
         thing, colour = task.result()

@@ -261,7 +261,7 @@ def test_what_an_executor_could_not_report_is_known_to_the_next_run(opened: Open
 
 
 def test_a_fresh_run_reuses_nothing(opened: Opener, tmp_path: Path) -> None:
-    for options in ((), ("--fresh",)):
+    for options in ((), ("--reuse", "never")):
         client = opened(*options)
         assert not client.welcome().memos
         outcome = client.outcome(client.command(f"echo x >> {tmp_path}/effect", key=b"k" * 16))

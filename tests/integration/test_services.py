@@ -12,6 +12,8 @@ import cloudpickle
 import pytest
 from service_client import Service, until
 
+from bough.model.ids import number_of
+
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
 
 
@@ -38,6 +40,7 @@ def test_tasks_are_taken_and_ended_by_hand_also_over_a_crash_of_the_server(servi
     first = client.run_command("echo one", name="first")
     second = client.run_command("echo two")
     client.sock.close()
+    first, second = number_of(first), number_of(second)
 
     taken = service.bough("take", "--as", "ann")
     assert taken.stdout.splitlines() == [str(first), "echo one"]
@@ -49,6 +52,7 @@ def test_tasks_are_taken_and_ended_by_hand_also_over_a_crash_of_the_server(servi
     assert service.bough("take", "--as", "ann").stdout.splitlines()[0] == str(first)
     assert service.bough("take", "--as", "bob", "--queue", "night").stdout.splitlines()[0] == str(second)
     assert answer(service, "take", "--as", "cid")[0] == 10
+    assert "1 workflow, 0 executors, 0 cores" in service.bough("status").stdout  # ann and bob are no executors
 
     wrong = service.bough("done", str(first), "--as", "bob", check=False)
     assert (wrong.returncode, "taken by ann@" in wrong.stderr) == (2, True)

@@ -145,7 +145,7 @@ def test_a_big_argument_and_a_big_result_arrive(shared: Session) -> None:
 
 def test_what_cannot_travel_is_refused_by_name(shared: Session) -> None:
     with pytest.raises(bough.UserError, match="argument 1"):
-        shared.submit(str, threading.Lock())
+        shared.submit(str, threading.Lock()).result(PATIENCE)
     with pytest.raises(bough.UserError, match="not 'ls'"):
         shared.submit("ls")  # type: ignore[arg-type]
 
@@ -360,11 +360,14 @@ def test_the_processors_are_known(shared: Session) -> None:
     until(lambda: sum(shared.processors().values()) == 2, "the executor")
 
 
-def test_things_of_another_session_are_refused(shared: Session, here: Path) -> None:
+def test_things_of_another_session_cannot_be_waited_for_but_their_values_are_passed(
+    shared: Session, here: Path
+) -> None:
     with Session(name="other", cores=1) as other:
         task = other.submit(lambda: 1)
         with pytest.raises(UserError, match="another session"):
-            shared.submit(str, task)
+            shared.command("true", after=[task])
+        assert shared.submit(str, task).result(PATIENCE) == "1"
 
 
 # --- the life of a session ------------------------------------------------------------------------------
@@ -444,7 +447,7 @@ def test_a_second_run_reuses_what_is_done(here: Path) -> None:
     (here / "other.txt").write_text("2")
 
     def run() -> tuple[int, list[str]]:
-        with Session(name="again", cores=2) as session:
+        with Session(name="again", cores=2, reuse="always") as session:
             session.submit(pow, 2, 3).result()
             session.map(abs, range(-50, 0)).results()
             session.command("echo made > {o:w}", o="made.txt").result()
@@ -583,7 +586,7 @@ def test_a_forked_child_cannot_use_the_session_nor_harm_it(here: Path) -> None:
 
 
 def test_failures_that_nobody_looked_at_are_known(here: Path) -> None:
-    with Session(name="unseen", cores=1) as session:
+    with Session(name="unseen", cores=1, on_failure="ignore") as session:
         session.command("exit 1", name="bad")
         seen = session.command("exit 2")
         assert seen.exception() is not None

@@ -159,6 +159,75 @@ def test_who_asks_little_does_not_wait_for_who_asks_much(service: Service) -> No
     assert len(answered) < len(wanted)
 
 
+def test_who_asks_little_has_a_turn_however_many_connections_ask_without_end(service: Service) -> None:
+    service.start("--query-time", "10m")
+    many = [service.client("") for _ in range(6)]
+    for one in many:
+        begin(one, ENDLESS)
+        begin(one, ENDLESS)
+    server = service.server.pid
+    busy = until(
+        lambda: len(found := [pid for pid in children(server) if seconds_of(pid) > 1]) >= 2 and found, "slow statements"
+    )
+
+    little = service.client("")
+    for _ in range(3):
+        assert little.ask("sql", statement="select 1")["rows"] == [[1]]
+
+    assert all(map(is_alive, busy)), "slow statements that have a place keep it"
+    assert not any(isinstance(said, Refused) for one in many for said in one.heard)
+    for one in many:
+        one.sock.close()
+    until(lambda: not any(map(is_alive, busy)), "the end of the statements of who is gone")
+
+
+def test_statements_of_readers_take_no_turn_of_who_may_do_more(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    store.append(1, 1.0, OPENED)
+    store.close()
+
+    async def ask() -> None:
+        window = SqlQueries(asyncio.get_running_loop(), str(tmp_path))
+        readers = [FakeLine() for _ in range(20)]
+        for number, reader in enumerate(readers):
+            window.ask(asked(reader, number, ENDLESS))
+        submitter = FakeLine("submit")
+        window.ask(asked(submitter, 99, "select 1"))
+        assert isinstance(await submitter.answer(), Answer)
+        assert not any(reader.said for reader in readers)
+        await window.close()
+
+    asyncio.run(ask())
+
+
+def test_a_statement_that_was_put_off_is_answered_when_slow_ones_have_ended(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    store.append(1, 1.0, OPENED)
+    store.close()
+    slow = "with recursive n(i) as (select 1 union all select i + 1 from n limit 30000000) select count(*) from n"
+
+    async def ask() -> None:
+        before = set(children(os.getpid()))  # those of other tests, such as a database server
+        window = SqlQueries(asyncio.get_running_loop(), str(tmp_path))
+        try:
+            endless = [FakeLine() for _ in range(2)]
+            for number, line in enumerate(endless):
+                window.ask(asked(line, number, ENDLESS))
+            patient = FakeLine()
+            window.ask(asked(patient, 7, slow))
+            await _until(lambda: len({*children(os.getpid())} - before) == 3)
+            await _until(lambda: len({*children(os.getpid())} - before) == 2)  # its first turn is over
+            for line in endless:
+                window.on_lost(line)
+            answer = await patient.answer()
+            assert isinstance(answer, Answer)
+            assert answer.request == 7
+        finally:
+            await window.close()
+
+    asyncio.run(ask())
+
+
 def test_more_statements_than_may_wait_are_refused(service: Service) -> None:
     service.start()
     client = service.client("")
@@ -256,7 +325,8 @@ class FakeLine:
 
     unsent = 0
 
-    def __init__(self) -> None:
+    def __init__(self, role: str = "read") -> None:
+        self.role = role
         self.said: list[object] = []
         self._more = asyncio.Event()
 

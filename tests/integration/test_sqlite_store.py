@@ -16,6 +16,7 @@ import pytest
 
 from bough.cli.main import main
 from bough.errors import Clash, StoreFailed, StoreHeld, UnknownName, UserError
+from bough.filesystems import is_network_filesystem
 from bough.model.commands.command import CommandCall, CommandSettings, CommandTemplate, TemplateSlot, encode_call
 from bough.model.events.facts import (
     Cancelled,
@@ -44,7 +45,6 @@ from bough.model.outcomes import Cause, Detail, Failure, Output, Stream
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, TaskSpec
 from bough.server.recovery import clear_spills, read_spills
-from bough.stores.filesystems import is_network_filesystem
 from bough.stores.jobs.jobs_reader import JobsDatabase
 from bough.stores.jobs.rows import AttemptRow, ElementRow, SpanRow, TaskRow
 from bough.stores.maintenance.copies import backup, check, copy
@@ -118,7 +118,7 @@ def test_a_loose_task_goes_through_its_states(folding):
     folding.tell(Submitted([a_task(1, name="one", priority=3), a_task(2, after=(Dep(On.TASK, 1),))]))
     assert (folding.state(1), folding.state(2)) == ("ready", "waiting")
     folding.tell(Placed(1, 1, 0, 1, 1, 1))
-    assert folding.state(1) == "placed"
+    assert folding.state(1) == "ready"
     folding.tell(SpanStarted(1, 0, 1, 1))
     assert folding.state(1) == "running"
     folding.tell(failed(1, 1, retry_at=9.0))
@@ -188,14 +188,14 @@ def test_an_array_counts_its_elements(folding):
         (6, 10, "placed"),
     ]
     folding.tell(SpanReturned(2, 8, 10, 1), ended(1, 1, 3, 6), ended(2, 1, 6, 8))
-    assert folding.counts(1) == ("waiting", 7, 1, 0, 0)
+    assert folding.counts(1) == ("ready", 7, 1, 0, 0)
     folding.tell(Cancelled(Dep(On.ARRAY, 1)))
     assert folding.counts(1) == ("failed", 7, 1, 0, 2)
     assert folding.rows("SELECT start, stop, state, cause FROM spans WHERE state = 'cancelled'") == [
         (8, 10, "cancelled", "cancelled")
     ]
     folding.tell(Retried(Dep(On.ARRAY, 1, 2), 9))
-    assert folding.counts(1) == ("waiting", 7, 0, 0, 1)
+    assert folding.counts(1) == ("ready", 7, 0, 0, 1)
     folding.tell(Placed(3, 1, 2, 3, 2, 1), Placed(4, 1, 8, 9, 1, 1), ended(3, 1, 2, 3, attempt=2), ended(4, 1, 8, 9))
     assert folding.counts(1) == ("cancelled", 9, 0, 0, 1)
     assert folding.rows("SELECT idx, state, attempt, cause FROM elements") == [(2, "done", 2, None)]
@@ -209,7 +209,7 @@ def test_a_lost_executor_gives_its_work_back(folding):
     folding.tell(Submitted([a_task(1), an_array(2, 4)]), Placed(1, 1, 0, 1, 1, 1), Placed(2, 2, 0, 4, 1, 1))
     folding.tell(ended(2, 2, 0, 1), ExecutorLost(1, "no heartbeat"))
     assert folding.state(1) == "ready"
-    assert folding.counts(2) == ("waiting", 1, 0, 0, 0)
+    assert folding.counts(2) == ("ready", 1, 0, 0, 0)
     assert folding.rows("SELECT state, cause, message FROM attempts") == [("lost", "lost", "no heartbeat")]
     assert folding.rows("SELECT start, stop, state FROM spans ORDER BY start") == [(0, 1, "done"), (1, 4, "lost")]
     assert folding.rows("SELECT left, reason FROM executors") == [(3.0, "no heartbeat")]
@@ -253,7 +253,7 @@ def test_holding_releasing_and_priorities_reach_groups_and_what_is_inside(foldin
         groups = {group["path"]: (group["total"], group["done"], group["held"]) for group in jobs.groups(1)}
     assert groups == {"": (1, 0, 0), "a": (5, 2, 3), "a/b": (1, 0, 1)}
     folding.tell(Released(Dep(On.GROUP, 1)))
-    assert [folding.state(record) for record in (1, 2, 3)] == ["ready", "waiting", "ready"]
+    assert [folding.state(record) for record in (1, 2, 3)] == ["ready", "ready", "ready"]
     assert folding.rows("SELECT count(*) FROM spans WHERE state = 'held'") == [(0,)]
 
 
@@ -261,11 +261,11 @@ def test_killing_fails_what_runs_and_leaves_the_rest(folding):
     folding.tell(Submitted([a_task(1), a_task(2), an_array(3, 4)]), Placed(1, 1, 0, 1, 1, 1), Placed(2, 3, 0, 2, 1, 1))
     folding.tell(*(Killed(Dep(on, record)) for on, record in ((On.TASK, 1), (On.TASK, 2), (On.ARRAY, 3))))
     assert (folding.state(1), folding.state(2)) == ("failed", "ready")
-    assert folding.counts(3) == ("waiting", 0, 2, 0, 0)
+    assert folding.counts(3) == ("ready", 0, 2, 0, 0)
     # an executor's own word on it changes nothing
     folding.tell(failed(1, 1, cause=Cause.KILLED), failed(2, 3, 0, cause=Cause.KILLED))
     assert folding.state(1) == "failed"
-    assert folding.counts(3) == ("waiting", 0, 2, 0, 0)
+    assert folding.counts(3) == ("ready", 0, 2, 0, 0)
 
 
 def test_what_cannot_run_names_its_cause_and_a_closed_run_leaves_nothing_open(folding):
@@ -304,7 +304,7 @@ def test_reused_work_says_so_and_shows_what_the_first_run_knew(folding):
         MemoLookedUp(3, 1, 4, True, 1, 2, 1, 2), MemoLookedUp(3, 4, 5, False), MemoLookedUp(4, 0, 1, True, 2, 0, 1, 2)
     )
     assert folding.rows("SELECT id, state, reused, done, turn FROM tasks WHERE run = 2") == [
-        (3, "waiting", 3, 3, 0),
+        (3, "ready", 3, 3, 0),
         (4, "done", 1, 1, 2),
     ]
     assert folding.rows("SELECT id, idx, state, stdout_path, reused FROM elements WHERE id = 3") == [

@@ -14,14 +14,32 @@ from bough.core import retirement
 from bough.core.invariants import check, picture
 from bough.core.machine import Machine
 from bough.core.queries.facade import Queries
+from bough.model.availability import RuleKind, SiteRule
 from bough.model.events import arriving, facts, news
 from bough.model.events.facts import decode_facts, encode_facts
 from bough.model.events.orders import LookUpMemo, Refuse, SendSpan
+from bough.model.ids import BlobId
+from bough.model.monitors import Finish, Restart
+from bough.model.observations import Fired, Observation, Points, Trouble
 from bough.model.outcomes import Cause, Detail, Failure
+from bough.model.population_rules import PopulationRule
+from bough.model.site_specs import PilotId, SiteSpec
 from bough.model.tasks import NO_EXTRAS, Dep, Kind, On, TaskExtras
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
-from bough.policy.interface import Place, Policies, ReadyWork, View
+from bough.policies.policy_registry import find_population_policy
+from bough.policy.interface import (
+    AskFor,
+    EndMember,
+    EndOthers,
+    Place,
+    Policies,
+    PopulationPolicy,
+    PopulationView,
+    ProvisioningView,
+    ReadyWork,
+    View,
+)
 from bough.testing.builders import array, executor, group, limits, needs, submit, task
 from tests.unit.core.core_bench import check_waits
 
@@ -65,8 +83,58 @@ class Raising(Hostile):
             yield wish
 
 
+class HostileRule:
+    """Wishes for the end of anything, and breaks down now and then."""
+
+    def decide(self, view: PopulationView, /) -> Iterable[EndMember | EndOthers]:
+        dice = view.random
+        for checkpoint in range(len(view.rule.checkpoints)):
+            assert view.awaited(checkpoint) >= 0
+            assert view.reached(checkpoint) == len(view.ranking(checkpoint))
+            assert list(view.averages(checkpoint)) == sorted(view.averages(checkpoint))
+            for _, member in view.ranking(checkpoint):
+                assert len(view.scores(member)) > checkpoint
+                if dice.random() < 0.2:
+                    yield EndMember(*member, "hostile")
+        yield EndMember(dice.randrange(40), dice.choice([-1, 0, 3, 10**9]))
+        if dice.random() < 0.1:
+            yield EndOthers()
+        if dice.random() < 0.1:
+            raise RuntimeError("this rule is broken")
+
+
+class HostileProvisioning:
+    """Wishes for pilots without end, also where there is no site, and breaks down now and then."""
+
+    def provision(self, view: ProvisioningView, /) -> Iterable[AskFor]:
+        wanted = sum(demand.ready for demand in view.demand())
+        yield AskFor("nowhere", 3)
+        for site in view.sites():
+            assert site.starting <= site.pilots
+            yield AskFor(site.name, 2)
+            if wanted % 7 == 6:
+                raise RuntimeError("this policy is broken")
+            yield AskFor(site.name, 10**9)
+            yield AskFor(site.name, -3)
+
+
+def find_rule(name: str) -> PopulationPolicy | None:
+    return HostileRule() if name == "hostile" else find_population_policy(name)
+
+
+RULES = [
+    None,
+    *(
+        PopulationRule(name, "score", (0.0, 2.0), cancel=cancel)
+        for name in ("hostile", "halving", "median", "first-answer", "unheard of")
+        for cancel in (False, True)
+    ),
+]
 POLICIES = {"fifo": Fifo, "sjf": ShortestFirst, "hostile": Hostile, "raising": Raising}
-SHAPES = [needs(), needs(2), needs(0.5), needs(1, memory=500), needs(1, gpus=1), needs(9)]
+GROWTH = st.sampled_from([{}, {}, {"memory": 100, "memory_growth": 2, "timeout": 5, "timeout_growth": 3}])
+SHAPES = [needs(), needs(2), needs(0.5), needs(1, memory=500), needs(1, gpus=1), needs(9), needs(1, python="3.12")]
+SITES = st.sampled_from(["a", "b"])
+PYTHONS = st.sampled_from(["", "3.11", "3.12"])
 
 
 TERMS = [
@@ -77,7 +145,9 @@ TERMS = [
     TaskExtras(same_host_as=1),
     TaskExtras(host="host1"),
     TaskExtras(host="x"),
+    TaskExtras(watch=BlobId(b"plan of a task")),
 ]
+PLANS = [BlobId(b"plan 1"), BlobId(b"plan 2"), BlobId(b"plan of a task")]
 
 
 DEEDS = [
@@ -91,6 +161,10 @@ DEEDS = [
     news.Reset,
     partial(news.Reset, cascade=True),
     news.DeclareDone,
+    partial(news.AddMonitors, plan=PLANS[0]),
+    partial(news.AddMonitors, plan=PLANS[1]),
+    partial(news.EndEarly, verdict=Finish(), monitor="test"),
+    partial(news.EndEarly, verdict=Restart(2), monitor="test", reason="again"),
 ]
 
 
@@ -110,8 +184,23 @@ HOSTILE: dict[str, Callable[[st.DataObject, int, int, int], arriving.News]] = {
     "started": lambda _, span, start, stop: news.WorkStarted(span, start, stop),
     "returned": lambda _, span, start, stop: news.WorkReturned(span, start, stop),
     "locked": lambda _, span, start, stop: news.TakeLock("a", span, start),
+    "observed": lambda data, span, start, stop: news.WorkObserved(span, start, data.draw(OBSERVED)),
     "heard": lambda _, span, start, stop: news.TaskAlive(span),
 }
+
+
+_AT = st.sampled_from([0.0, 1.5, 1e15])
+_VALUE = st.sampled_from([-1e300, 0.0, 2.5, 1e300])
+SCORES = st.lists(_VALUE, max_size=3).map(tuple)
+_NAME = st.sampled_from(["", "score", "loss", "m" * 200])
+OBSERVED = st.lists(
+    st.one_of(
+        st.builds(Fired, _AT, _NAME, action=st.sampled_from(["finish", "tag", "emit", "x"]), name=_NAME),
+        st.builds(Points, _NAME, st.lists(st.tuples(_VALUE, _AT, _VALUE), max_size=512).map(tuple), st.just(300)),
+        st.builds(Trouble, _AT, _NAME, st.just("it broke")),
+    ),
+    max_size=4,
+)
 
 
 KINDS = st.sampled_from([Kind.FUNCTION, Kind.FUNCTION, Kind.COMMAND])
@@ -122,8 +211,8 @@ class Histories(RuleBasedStateMachine):
 
     @initialize(policy=st.sampled_from(sorted(POLICIES)), memos=st.booleans(), fail_fast=st.booleans())
     def open(self, policy: str, memos: bool, fail_fast: bool) -> None:
-        self.machine = Machine(Policies(POLICIES[policy]()))
-        self.twin = Machine(Policies(POLICIES[policy]()))
+        self.machine = Machine(Policies(POLICIES[policy](), population=find_rule, provisioning=HostileProvisioning()))
+        self.twin = Machine(Policies(POLICIES[policy](), population=find_rule, provisioning=HostileProvisioning()))
         self.now = 0.0
         self.next_id = 1
         self.next_group = 1
@@ -153,17 +242,17 @@ class Histories(RuleBasedStateMachine):
         self.now += seconds
         self.turn()
 
-    @rule(cores=st.sampled_from([1, 2, 4]), rich=st.booleans())
-    def an_executor_joins(self, cores: int, rich: bool) -> None:
+    @rule(cores=st.sampled_from([1, 2, 4]), rich=st.booleans(), python=PYTHONS, site=SITES, pilot=st.integers(0, 4))
+    def an_executor_joins(self, cores: int, rich: bool, python: str, site: str, pilot: int) -> None:
         extra = {"memory": 1000, "gpus": 1} if rich else {}
-        self.turn(executor(self.next_executor, cores, **extra))
+        self.turn(executor(self.next_executor, cores, python=python, site=site, pilot=pilot, **extra))
         self.next_executor += 1
 
-    @rule(members=st.integers(0, 6), big=st.booleans())
-    def a_relay_joins(self, members: int, big: bool) -> None:
+    @rule(members=st.integers(0, 6), big=st.booleans(), python=PYTHONS)
+    def a_relay_joins(self, members: int, big: bool, python: str) -> None:
         """One that shares out work among executors of one or two cores."""
         each = needs(2, memory=600) if big else needs(1)
-        joined = executor(self.next_executor, members * each.cores, memory=members * each.memory)
+        joined = executor(self.next_executor, members * each.cores, python=python, memory=members * each.memory)
         self.turn(structs.replace(joined, members=members, each=each))
         self.next_executor += 1
 
@@ -184,6 +273,52 @@ class Histories(RuleBasedStateMachine):
     @rule(data=st.data(), seconds=st.sampled_from([1.0, 20.0]))
     def an_executor_is_suspended(self, data: st.DataObject, seconds: float) -> None:
         self.turn(facts.ExecutorSuspended(data.draw(st.integers(1, self.next_executor)), self.now + seconds))
+
+    @rule(site=SITES, grace=st.sampled_from([0.0, 1.0, 60.0]), by_hand=st.booleans())
+    def a_site_leaves(self, site: str, grace: float, by_hand: bool) -> None:
+        """Its executors are told, and nothing new goes there."""
+        self.turn(facts.SiteLeft(site, "its owner needs it", grace, by_hand))
+        assert self.machine.state.sites[site].away
+
+    @rule(site=SITES)
+    def a_site_returns(self, site: str) -> None:
+        self.turn(facts.SiteReturned(site))
+        assert not Queries(self.machine).is_away(site)
+
+    @precondition(lambda self: self.next_id > 1)
+    @rule(data=st.data(), index=st.integers(0, 5))
+    def a_checkpoint_is_kept(self, data: st.DataObject, index: int) -> None:
+        self.turn(facts.CheckpointKept(data.draw(st.integers(1, self.next_id)), index, b"d" * 32))
+
+    @rule(site=SITES, pilots=st.integers(1, 3), cores=st.sampled_from([0.0, 2.0]))
+    def a_site_is_defined(self, site: str, pilots: int, cores: float) -> None:
+        self.turn(facts.SiteDefined(site, SiteSpec(ssh="h", max_pilots=pilots, cores_per_pilot=cores)))
+
+    @rule(site=SITES)
+    def a_site_is_removed(self, site: str) -> None:
+        self.turn(facts.SiteRemoved(site))
+
+    @rule(pilot=st.integers(1, 6), queued=st.booleans(), failed=st.booleans())
+    def a_pilot_is_heard_of(self, pilot: int, queued: bool, failed: bool) -> None:
+        number = PilotId(pilot)
+        self.turn(facts.PilotQueued(number, "7") if queued else facts.PilotEnded(number, "x", failed))
+
+    @rule(site=SITES, kind=st.sampled_from(list(RuleKind)))
+    def a_site_gets_a_rule(self, site: str, kind: RuleKind) -> None:
+        self.turn(facts.SiteRuleSet(site, SiteRule(kind, "x", 3.0)))
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data())
+    def what_runs_is_given_back(self, data: st.DataObject) -> None:
+        """It costs no retry and no loss."""
+        order = self.sent[-data.draw(st.integers(1, min(len(self.sent), 8)))]
+        index = data.draw(st.integers(order.start, order.stop - 1))
+        record = self.machine.state.records.get(order.spec.id)
+        before = record.failures_of(index) if record is not None else None
+        failure = Failure(Cause.GIVEN_BACK, "given back: site b left")
+        written = self.turn(news.WorkFailed(order.span, index, failure))
+        if any(isinstance(fact, facts.ElementFailed) for fact in written):
+            assert self.machine.state.records[order.spec.id].failures_of(index) == before
 
     @rule(fail_fast=st.booleans())
     def a_workflow_begins(self, fail_fast: bool) -> None:
@@ -223,7 +358,7 @@ class Histories(RuleBasedStateMachine):
         self.end_a_workflow(run)
         kept = b""
         if retirement.may_retire(self.machine.state, run):
-            kept = retirement.pack(list(retirement.pieces(self.machine.state.workflows[run])))
+            kept = retirement.pack(list(retirement.pieces(self.machine.state, run)))
             self.retired[run] = kept, self.seen_of(run)
         self.turn(facts.RunRetired(run))
         assert (run in self.machine.state.workflows) != bool(kept)
@@ -289,7 +424,7 @@ class Histories(RuleBasedStateMachine):
             where = data.draw(st.sampled_from(sorted(self.machine.state.groups)))
             patience = data.draw(st.sampled_from([0.0, 0.0, 10.0]))
             backoff = data.draw(st.sampled_from([0.0, 5.0]))
-            rules = limits(retries=retries, backoff=backoff, losses=3, resend_after=patience)
+            rules = limits(retries=retries, backoff=backoff, losses=3, resend_after=patience, **data.draw(GROWTH))
             key = data.draw(st.sampled_from([b"", b"k" * 16]))
             word = data.draw(st.sampled_from(["", "x"]))  # tasks of one template soon have a known run time
             after = self.deps(data)
@@ -310,7 +445,7 @@ class Histories(RuleBasedStateMachine):
         own = ()
         if length > 2 and data.draw(st.booleans()):
             own = ((1, tuple(self.deps(data))), (length - 1, tuple(self.deps(data))))
-        rules = limits(retries=data.draw(st.integers(0, 1)), losses=3)
+        rules = limits(retries=data.draw(st.integers(0, 2)), losses=3, **data.draw(GROWTH))
         spec = array(self.next_id, length, *self.deps(data), group=where, needs=shape, limits=rules, element_after=own)
         self.next_id += 1
         self.turn(submit(structs.replace(spec, kind=data.draw(KINDS)), request=1))
@@ -321,7 +456,9 @@ class Histories(RuleBasedStateMachine):
         spec = group(self.next_group, f"g{self.next_group}", parent, *self.deps(data))
         limit, retries = data.draw(st.sampled_from([0, 0, 1, 2])), data.draw(st.sampled_from([0, 0, 1]))
         timeout = data.draw(st.sampled_from([0.0, 0.0, 0.0, 40.0]))
-        self.turn(submit(structs.replace(spec, limit=limit, retries=retries, timeout=timeout), request=1))
+        watch = data.draw(st.sampled_from([BlobId(b""), BlobId(b""), BlobId(b"plan of a group")]))
+        spec = structs.replace(spec, limit=limit, retries=retries, timeout=timeout, watch=watch)
+        self.turn(submit(spec, request=1))
         self.next_group += 1
 
     @rule(data=st.data())
@@ -340,9 +477,10 @@ class Histories(RuleBasedStateMachine):
         if good:
             said: arriving.News = news.WorkSucceeded(order.span, start, stop, 0.01 * (stop - start))
         else:
-            cause = data.draw(st.sampled_from([Cause.EXIT, Cause.LOST]))
+            cause = data.draw(st.sampled_from([Cause.EXIT, Cause.LOST, Cause.MEMORY, Cause.TIMEOUT]))
             site = data.draw(st.booleans())
-            said = news.WorkFailed(order.span, start, Failure(cause, "it broke", site=site))
+            restarts = data.draw(st.sampled_from([0, 0, 2]))
+            said = news.WorkFailed(order.span, start, Failure(cause, "it broke", site=site, restarts=restarts))
         self.turn(said)
         again = self.turn(said)  # the same once more is dropped; the policy may still use its chance
         assert all(isinstance(fact, facts.Placed | facts.RetryDue | facts.ExecutorResumed) for fact in again)
@@ -353,6 +491,18 @@ class Histories(RuleBasedStateMachine):
         order = self.sent[-data.draw(st.integers(1, min(len(self.sent), 12)))]
         kind = news.WorkStarted if started else news.WorkReturned
         self.turn(kind(order.span, order.start, order.stop))
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data(), observations=OBSERVED)
+    def something_is_seen_of_a_task(self, data: st.DataObject, observations: list[Observation]) -> None:
+        """It is a fact if the task is with that executor, and nothing follows from it."""
+        order = self.sent[-data.draw(st.integers(1, min(len(self.sent), 12)))]
+        index = data.draw(st.integers(order.start, order.stop - 1))
+        span = self.machine.state.spans.get(order.span)
+        counts = span is not None and span.has(index) and bool(observations)
+        self.turn(news.WorkObserved(order.span, index, observations))
+        written = [fact for fact in self.journal[-1][2] if isinstance(fact, facts.Observed)] if counts else []
+        assert [fact.observations for fact in written] == [observations] * counts
 
     @precondition(lambda self: self.sent)
     @rule(data=st.data(), name=st.sampled_from(["a", "b"]), free=st.booleans())
@@ -405,6 +555,14 @@ class Histories(RuleBasedStateMachine):
         order = self.recalls[-data.draw(st.integers(1, min(len(self.recalls), 8)))]
         self.turn(facts.MemoLookedUp(order.record, order.start, order.stop, found, 1, 0, 1, 1))
 
+    @precondition(lambda self: self.recalls)
+    @rule(data=st.data(), seen=st.lists(st.tuples(st.integers(0, 12), OBSERVED), max_size=4))
+    def a_memo_of_watched_tasks_is_found(self, data: st.DataObject, seen: list[tuple[int, list[Observation]]]) -> None:
+        order = self.recalls[-data.draw(st.integers(1, min(len(self.recalls), 8)))]
+        found = facts.MemoLookedUp(order.record, order.start, order.stop, True, 10**6, 0, 1, 1)
+        told = [facts.Observed(0, order.record, index, 1, observations) for index, observations in seen]
+        self.turn(arriving.Recalled(found, told))
+
     @precondition(lambda self: self.next_id > 1)
     @rule(
         data=st.data(),
@@ -416,7 +574,7 @@ class Histories(RuleBasedStateMachine):
         record = self.machine.state.records.get(id_)
         index = data.draw(st.integers(0, max(record.length - 1, 0))) if record and on is On.TASK else 0
         stop = data.draw(st.sampled_from([0, index + 3])) if on is On.TASK else 0
-        act = deed(Dep(on, id_, index), stop)
+        act = deed(Dep(on, id_, index), stop=stop)
         touched = Queries(self.machine).preview(act).count
         written = self.turn(act)
         if isinstance(act, news.Reset | news.DeclareDone):
@@ -427,6 +585,23 @@ class Histories(RuleBasedStateMachine):
     @rule(data=st.data(), priority=st.integers(-2, 2))
     def a_priority_changes(self, data: st.DataObject, priority: int) -> None:
         self.turn(news.Prioritise(Dep(On.ARRAY, data.draw(st.integers(1, self.next_id))), priority))
+
+    @precondition(lambda self: self.next_id > 1)
+    @rule(data=st.data(), own=st.sampled_from(RULES), on=st.sampled_from([On.ARRAY, On.ARRAY, On.GROUP, On.TASK]))
+    def a_population_has_a_rule(self, data: st.DataObject, own: PopulationRule | None, on: On) -> None:
+        id_ = data.draw(st.integers(0, self.next_id if on < On.GROUP else self.next_group))
+        self.turn(news.SetRule(Dep(on, id_), own))
+
+    @rule(data=st.data(), own=st.sampled_from(RULES), by_rule=st.booleans())
+    def a_population_with_reused_tasks_has_a_rule(
+        self, data: st.DataObject, own: PopulationRule | None, by_rule: bool
+    ) -> None:
+        action = news.SetRule(Dep(On.ARRAY, data.draw(st.integers(0, self.next_id))), own)
+        members = [
+            facts.RecalledMember(action.target.id, index, 1, data.draw(SCORES), by_rule)
+            for index in data.draw(st.lists(st.integers(0, 12), max_size=4))
+        ]
+        self.turn(arriving.RuleRecalled(action, tuple(members)))
 
     @rule(data=st.data())
     def the_journal_has_lost_facts(self, data: st.DataObject) -> None:

@@ -7,14 +7,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from bough.model import ranges
-from bough.model.events.news import WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
+from bough.model.events.news import WorkFailed, WorkObserved, WorkReturned, WorkStarted, WorkSucceeded
+from bough.model.monitors import Finish
+from bough.model.observations import Fired
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.model.tasks import Kind
 from bough.relay.distributor import Distributor
 from bough.relay.members import Member
 from bough.relay.relay_executor import merge_news
-from bough.wire.executor_messages import Report, RunSpan, StopElements
+from bough.wire.executor_messages import EndElements, Report, RunSpan, StopElements, WatchElements
 
 SIZES = st.integers(1, 12)
 SECONDS = st.sampled_from([0.0001, 0.01, 1.0])
@@ -26,6 +28,7 @@ class Executor:
     def __init__(self, member: Member) -> None:
         self.member = member
         self.held: dict[int, RunSpan] = {}
+        self.plans: dict[tuple[int, int], set[bytes]] = {}  # that watch an element, by span and index
         self.left: dict[int, list[list[int]]] = {}
         self.reports = 0
         self.is_connected = True
@@ -34,6 +37,11 @@ class Executor:
         if isinstance(message, RunSpan):
             self.held[message.span] = message
             self.left[message.span] = [[message.start, message.stop]]
+            for index in range(message.start, message.stop):
+                self.plans[message.span, index] = set(message.watch)
+        elif isinstance(message, WatchElements):
+            for index in range(message.start, message.stop):
+                self.plans[message.span, index].add(message.plan)  # it has these elements
         elif isinstance(message, StopElements) and message.span in self.left:
             self.take(message.span, message.start, message.stop)
 
@@ -55,6 +63,7 @@ class Sharing(RuleBasedStateMachine):
     def begin(self, cores: int) -> None:
         self.distributor = Distributor(Needs(cores, memory=1000))
         self.executors: dict[int, Executor] = {}
+        self.plans: dict[tuple[int, int], set[bytes]] = {}  # by which elements are to be watched
         self.given: dict[tuple[int, int], int] = {}  # how often each element was told of to its end
         self.stopped: set[tuple[int, int]] = set()
         self.last = self.numbers = 0
@@ -73,6 +82,9 @@ class Sharing(RuleBasedStateMachine):
         for one in merge_news(news):
             if isinstance(one, WorkStarted):
                 continue
+            if isinstance(one, WorkObserved):
+                assert self.given[one.span, one.index] == 0, "it was told of before its end"
+                continue
             start, stop = (one.index, one.index + 1) if isinstance(one, WorkFailed) else (one.start, one.stop)
             assert start < stop
             for index in range(start, stop):
@@ -89,8 +101,11 @@ class Sharing(RuleBasedStateMachine):
         expected=st.sampled_from([0.0, 0.001, 1.0]),
         needs=st.sampled_from([Needs(), Needs(), Needs(2), Needs(1, memory=600), Needs(64)]),
         chain=st.lists(st.integers(1, 3), max_size=3),
+        watch=st.sampled_from([(), (), (b"own",)]),
     )
-    def give(self, size: int, is_array: bool, expected: float, needs: Needs, chain: list[int]) -> None:
+    def give(
+        self, size: int, is_array: bool, expected: float, needs: Needs, chain: list[int], watch: tuple[bytes, ...]
+    ) -> None:
         first = self.last + 1
         for back in [0] if is_array else [0, *chain]:  # how far back what it is to follow was given
             self.last += 1
@@ -99,7 +114,7 @@ class Sharing(RuleBasedStateMachine):
             self.distributor.run(
                 RunSpan(
                     self.last,
-                    1,
+                    self.last,
                     0,
                     stop,
                     1,
@@ -109,8 +124,10 @@ class Sharing(RuleBasedStateMachine):
                     needs=needs,
                     expected=expected,
                     after_span=after_span,
+                    watch=watch,
                 )
             )
+            self.plans.update({(self.last, index): set(watch) for index in range(stop)})
             self.given.update({(self.last, index): 0 for index in range(stop)})
         self.settle()
 
@@ -123,6 +140,19 @@ class Sharing(RuleBasedStateMachine):
             if self.given.get((span, index)) == 0:
                 self.stopped.add((span, index))
         self.distributor.stop(StopElements(span, start, start + length))
+        self.settle()
+
+    @precondition(lambda self: self.last)
+    @rule(data=st.data(), plan=st.sampled_from([b"one", b"two"]))
+    def watch(self, data: st.DataObject, plan: bytes) -> None:
+        span = data.draw(st.integers(1, self.last))
+        start, length = data.draw(st.integers(0, 12)), data.draw(st.integers(1, 12))
+        if span in self.distributor.server_spans:
+            for index in range(start, start + length):
+                if (span, index) in self.plans:
+                    self.plans[span, index].add(plan)
+        self.distributor.watch(WatchElements(span, start, start + length, plan))
+        self.distributor.end(EndElements(span, start, start + length, Finish(), "m"))
         self.settle()
 
     # --- executors ---
@@ -144,8 +174,9 @@ class Sharing(RuleBasedStateMachine):
         stop = data.draw(st.integers(low + 1, high))
         executor.take(span, low, stop)
         started = WorkStarted(span, low, low + 1)
+        seen = WorkObserved(span, stop - 1, [Fired(1.0, "m")])
         self.distributor.report(
-            executor.member, executor.report(started, WorkSucceeded(span, low, stop, seconds * (stop - low)))
+            executor.member, executor.report(started, seen, WorkSucceeded(span, low, stop, seconds * (stop - low)))
         )
         self.settle()
 
@@ -212,6 +243,15 @@ class Sharing(RuleBasedStateMachine):
             assert count <= (element not in self.stopped), element
 
     @invariant()
+    def every_element_is_watched_where_it_is(self) -> None:
+        for executor in self.executors.values() if hasattr(self, "executors") else ():
+            for span, left in executor.left.items() if executor.is_connected else ():
+                for index in (index for low, high in left for index in range(low, high)):
+                    own = executor.held[span].record  # the number of the server's span
+                    if (own, index) not in self.stopped:
+                        assert executor.plans[span, index] >= self.plans[own, index], (own, index)
+
+    @invariant()
     def nobody_has_more_long_tasks_than_fit(self) -> None:
         for member in self.distributor.members.values():
             long = sum(part.server_span.run.needs.cores for part in member.parts.values() if not part.load)
@@ -230,7 +270,7 @@ class Sharing(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """In the end everything is told of, once."""
-        if not hasattr(self, "deck"):
+        if not hasattr(self, "distributor"):
             return
         self.join(0.0)
         for executor in self.executors.values():

@@ -87,6 +87,7 @@ def test_a_room_says_what_it_is_for_and_imports_nothing() -> None:
         "analysis/__init__.py",
         "describe/__init__.py",
         "driver/__init__.py",
+        "monitors/__init__.py",
         "sim/studies/__init__.py",
     }
     public |= {"stores/jobs/__init__.py"}  # names that users import from there
@@ -124,3 +125,12 @@ def test_the_architecture_page_names_the_packages_that_exist() -> None:
     named = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
     packages = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
     assert named == packages | {"errors", "logs", "private"}
+
+
+def test_every_page_is_in_the_contents_of_the_site() -> None:
+    index = (ROOT / "docs" / "index.md").read_text()
+    blocks = "\n".join(index.split("```{toctree}")[1:])
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        name = page.relative_to(ROOT / "docs").with_suffix("").as_posix()
+        if name != "index" and not name.startswith("_build"):
+            assert f"\n{name}\n" in blocks or f"\n{name.partition('/')[0]}/*\n" in blocks, f"{name} is in no toctree"

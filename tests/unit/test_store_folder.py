@@ -12,7 +12,7 @@ from bough.errors import SiteError, UserError
 from bough.model.events.facts import RunOpened
 from bough.stores.maintenance.copies import backup, copy
 from bough.stores.sql.sqlite import SqliteStore
-from bough.stores.store_folder import make_store_folder
+from bough.stores.store_folder import make_store_folder, why_unreadable
 from bough.stores.store_lock import StoreLock
 from tests.second_user import NOBODY, needs_root, reached, street, umask
 
@@ -103,3 +103,9 @@ def test_the_folder_of_somebody_else_is_no_store_of_ours(tmp_path: Path) -> None
     for use in (StoreLock, SqliteStore):
         with pytest.raises(SiteError, match=f"belongs to uid {NOBODY}"):
             use(str(folder))
+
+
+def test_a_file_that_is_gone_says_why() -> None:
+    assert why_unreadable(FileNotFoundError(2, "No such file")).startswith("it was deleted when a later run began; ")
+    assert why_unreadable(PermissionError(13, "Permission denied")) == "Permission denied"
+    assert why_unreadable(ValueError("cannot mmap an empty file")) == "cannot mmap an empty file"

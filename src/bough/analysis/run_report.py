@@ -14,12 +14,15 @@ Rule: pure, and without recursion, because chains may be long.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from bough.model.array_indices import range_label, task_label
+from bough.model.ids import number_of
 from bough.sim.schedule import Concurrency, concurrency
 
 Key = tuple[str, int, int]  # kind, number of a record or group, element
@@ -113,7 +116,7 @@ class Recorded:
         self.many: dict[Key, int] = {}  # elements that a node stands for, if not one
         self.names: dict[int, str] = {}
         self.tasks: dict[int, Row] = {}
-        columns = "id, grp, name, is_array, length, state, seconds, reused, releases, cores"
+        columns = "id, grp, name, is_array, length, state, seconds, reused, releases, cores, indices"
         columns += ", done, failed, skipped, cancelled"
         for row in ask(f"select {columns} from tasks where run = ? order by id", [run]):
             self.tasks[row["id"]] = row
@@ -251,7 +254,7 @@ class Recorded:
             [self.run],
         ):
             low, high = row["start"], row["stop"] - 1
-            label = f"{row['id']}.{low}" if low == high else f"{row['id']}.{low}-{high}"
+            label = range_label(row["id"], low, high, self.tasks[row["id"]]["indices"] or "")
             cores = float(self.tasks[row["id"]]["cores"] or 1)
             end = max(row["started"], row["ended"])
             found.append(
@@ -261,7 +264,41 @@ class Recorded:
 
     def label(self, number: int, index: int) -> str:
         """A task as people name it."""
-        return f"{number}.{index}" if self.tasks[number]["is_array"] else str(number)
+        task = self.tasks[number]
+        return task_label(number, index, task["indices"] or "") if task["is_array"] else str(number_of(number))
+
+
+def fit_cores(intervals: Sequence[RunInterval], cores: Mapping[int, float]) -> list[RunInterval]:
+    """The intervals, moved back by so much that no executor runs more at once than it has cores for.
+
+    Ends of functions and of spans are known as late as they were reported, several at once, so that neighbours seem
+    to overlap. What would have to move by more than `_MOVED` runs beside others for another reason: it stays.
+    """
+    by_executor: dict[int, list[RunInterval]] = {}
+    for one in intervals:
+        by_executor.setdefault(one.executor, []).append(one)
+    found: list[RunInterval] = []
+    for executor, some in by_executor.items():
+        unit = min(one.cores for one in some) or 1.0
+        count = int(cores.get(executor, 0.0) / unit + 1e-9)
+        if not executor or count < 1:
+            found += some
+            continue
+        until = [math.inf] * count  # of each core: when what ran later on it began; ascending
+        for one in sorted(some, key=lambda ran: (-ran.end, -ran.start)):
+            width = min(count, max(1, round(one.cores / unit)))
+            end = min(one.end, until[-width])
+            if one.end - end > _MOVED:
+                found.append(one)
+                continue
+            moved = msgspec.structs.replace(one, start=one.start - (one.end - end), end=end)
+            until[-width:] = [moved.start] * width
+            until.sort()
+            found.append(moved)
+    return sorted(found, key=lambda one: (one.start, one.label))
+
+
+_MOVED = 1.0  # seconds
 
 
 class RunStep(msgspec.Struct, frozen=True):
@@ -326,7 +363,9 @@ def analyse(ask: Ask, run: int) -> Analysis:
     schedule = minimal(recorded.nodes)
     ran = recorded.intervals()
     used = {one.executor for one in ran if one.executor}
-    cores = sum(row["cores"] or 0 for row in ask("select id, cores from executors", []) if row["id"] in used)
+    there = {row["id"]: row["cores"] or 0 for row in ask("select id, cores from executors", []) if row["id"] in used}
+    cores = sum(there.values())
+    ran = fit_cores(ran, there)
     path = [
         RunStep(
             recorded.label(key[1], key[2]), recorded.names[key[1]], schedule.finish[key] - node.seconds, node.seconds

@@ -88,7 +88,7 @@ def targets(session: SessionLike, what: object) -> Iterator[Target]:
     if isinstance(what, Task):
         yield what.dep(), 0
     elif isinstance(what, ArrayView):
-        record = RecordId(what.id)
+        record = RecordId(what.record)
         if what.is_whole:
             yield Dep(On.ARRAY, record), 0
         else:

@@ -32,6 +32,7 @@ from bough.model.commands.command import CommandTemplate, OnClash, TemplateSlot
 from bough.model.commands.rendering import row_files
 from bough.model.ids import RecordId
 from bough.model.tasks import Dep, On
+from bough.stores.places import FormerPlaces
 
 SIZE = 8  # bytes of a digest
 _SUFFIX = ".writes"
@@ -421,6 +422,7 @@ class EarlierOutputs:
     def __init__(self, store: str, below: int) -> None:
         self._store = store
         self._below = below
+        self._places = FormerPlaces(store)
         self._sorted: list[array[int]] | None = None
 
     def __contains__(self, path: object) -> bool:
@@ -429,11 +431,12 @@ class EarlierOutputs:
             return False
         if self._sorted is None:
             self._sorted = self._load()
-        wanted = int.from_bytes(path_digest(path), sys.byteorder)
-        for digests in self._sorted:
-            at = bisect_left(digests, wanted)
-            if at < len(digests) and digests[at] == wanted:
-                return True
+        for name in self._places.formerly(path):
+            wanted = int.from_bytes(path_digest(name), sys.byteorder)
+            for digests in self._sorted:
+                at = bisect_left(digests, wanted)
+                if at < len(digests) and digests[at] == wanted:
+                    return True
         return False
 
     def _load(self) -> list[array[int]]:

@@ -28,6 +28,7 @@ import msgspec
 from bough import private
 from bough.api.client.connection import refusal
 from bough.errors import BoughError, InvalidWorkload, PeerLost, StoreFailed
+from bough.model.bounds import check_bounds
 from bough.model.files import hidden_path
 from bough.model.outcomes import Cause, Failure, Output, ResultFile
 from bough.movers.local import digest_of
@@ -47,7 +48,7 @@ from bough.wire.client_messages import (
 )
 from bough.wire.file_messages import DIGEST, PIECE, PutPiece
 from bough.wire.framing import frame_list, to_client_frames
-from bough.wire.questions import Question, check_bounds, read_reply
+from bough.wire.questions import Question, read_reply
 
 _AHEAD = 8  # pieces sent before the first is acknowledged
 _SILENCE = 120.0  # seconds without an answer after which a connection is taken for broken
@@ -295,7 +296,7 @@ class FileTransfer:
             try:
                 outcome = msgspec.structs.replace(outcome, results=self._fetch_result(outcome, outcome.results))
             except (BoughError, OSError) as error:
-                failure = Failure(Cause.UNSENDABLE, f"its result could not be brought back: {_text(error)}")
+                failure = Failure(Cause.EXCEPTION, f"its result could not be brought back: {_text(error)}")
                 place = (outcome.record, outcome.start, outcome.stop, outcome.attempt)
                 return [TasksFailed(*place, failure, outcome.host)]
         for detail in outcome.details if self.is_far else ():

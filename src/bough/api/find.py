@@ -27,6 +27,7 @@ from bough.api.futures.task import FINISHED, Task
 from bough.errors import StoreFailed, UnknownName
 from bough.journal.codec import Unreadable, decode
 from bough.model import selectors
+from bough.model.array_indices import positions
 from bough.model.events.facts import ElementFailed, Fact, MemoLookedUp, Skipped, SpanEnded
 from bough.model.ids import RecordId
 from bough.model.outcomes import Cause, Detail, Failure
@@ -35,6 +36,8 @@ from bough.model.states import ENDED, labels_of
 from bough.model.tasks import Dep, On
 from bough.server.turns.result_parts import part
 from bough.stores.jobs.jobs_reader import JobsDatabase
+from bough.stores.jobs.numbers import numbered
+from bough.stores.places import FormerPlaces
 from bough.stores.schema import FILE
 from bough.wire import questions
 from bough.wire.client_messages import TasksFailed, TasksSucceeded
@@ -45,7 +48,10 @@ if TYPE_CHECKING:
 
 _OUTCOMES_TIME = 10.0  # seconds in which a service tells what has ended
 _ENDED = labels_of(ENDED)
-_COLUMNS = "tasks.id, tasks.run, tasks.grp, tasks.name, tasks.kind, tasks.length, tasks.is_array, tasks.command, path"
+_COLUMNS = (
+    "tasks.id, tasks.run, tasks.grp, tasks.name, tasks.kind, tasks.length, tasks.is_array, tasks.indices,"
+    " tasks.command, path"
+)
 _FROM = "tasks left join groups on groups.id = tasks.grp and groups.run = tasks.run"
 
 
@@ -80,6 +86,7 @@ class Found(msgspec.Struct, frozen=True):
     command: str
     path: str  # of its group
     elements: range
+    indices: str = ""  # of an array: as its submitter wrote them
 
 
 def find(session: SessionLike, text: str) -> Array:
@@ -91,7 +98,7 @@ def find(session: SessionLike, text: str) -> Array:
         assert isinstance(database, JobsDatabase)
         runs = range(session.welcome.run, 0, -1)
         found = [row for selector in read_selectors(text) for row in look(database, selector, runs)]
-        past = EarlierRuns(database, [row for row in found if not _is_live(session, row)])
+        past = EarlierRuns(database, [row for row in found if not _is_live(session, row)], session.store)
         if len(found) == 1 and found[0].is_array:
             row = found[0]
             whole = len(row.elements) == row.length
@@ -137,14 +144,12 @@ def look(database: JobsQuery, selector: Selector, runs: Sequence[int]) -> list[F
     found: list[Found] = []
     match selector:
         case selectors.Records(first, last):
-            found = _rows(database, "tasks.id between ? and ?", first, last)
+            found = _numbered(database, runs[0], first, last)
         case selectors.Elements(record, first, last):
-            rows = _rows(database, "tasks.id = ?", record)
-            found = [
-                msgspec.structs.replace(row, elements=range(first, last + 1))
-                for row in rows
-                if last < max(row.length, 1)
-            ]
+            for row in _numbered(database, runs[0], record, record):
+                start, stop = positions(row.indices, first, last)
+                if start < stop <= max(row.length, 1):
+                    found.append(msgspec.structs.replace(row, elements=range(start, stop)))
         case selectors.Last():
             found = _rows(database, "tasks.run = ?", runs[0])[-1:]
         case selectors.All():
@@ -171,6 +176,11 @@ def _is_called(row: Found, pattern: str) -> bool:
     return bool(row.name) and (fnmatchcase(row.name, pattern) or fnmatchcase(full, pattern))
 
 
+def _numbered(database: JobsQuery, run: int, first: int, last: int) -> list[Found]:
+    condition, values = numbered(database.rows, run, first, last)
+    return _rows(database, condition, *values)
+
+
 def _rows(database: JobsQuery, condition: str, *values: int) -> list[Found]:
     rows = database.rows(f"select {_COLUMNS} from {_FROM} where {condition} order by tasks.id", values)
     return [
@@ -184,6 +194,7 @@ def _rows(database: JobsQuery, condition: str, *values: int) -> list[Found]:
             str(row["command"] or ""),
             str(row["path"] or ""),
             range(_int(row["length"]) if row["is_array"] else 1),
+            str(row["indices"] or ""),
         )
         for row in rows
     ]
@@ -221,6 +232,7 @@ def _elements(session: SessionLike, row: Found, past: EarlierRuns) -> ArrayEleme
         return live
     rows = past.rows(row.id) if row.is_command else None
     elements = ArrayElements(session.registry, row.id, row.length, name=row.name, is_command=row.is_command, rows=rows)
+    elements.indices = row.indices
     elements.progress = Progress()  # what it tells of the past changes no counts of the present
     for message in past.messages(row.id):
         elements.on_ended(message)
@@ -292,6 +304,7 @@ def _adopted(session: SessionLike, row: Found) -> Task | ArrayElements:
         return there
     if row.is_array:
         elements = ArrayElements(registry, row.id, row.length, name=row.name, group=ASIDE, is_command=row.is_command)
+        elements.indices = row.indices
         registry.arrays[row.id] = elements
         registry.progress.added(ASIDE, row.length)
         return elements
@@ -305,8 +318,9 @@ def _adopted(session: SessionLike, row: Found) -> Task | ArrayElements:
 class EarlierRuns:
     """The ends of some records."""
 
-    def __init__(self, database: JobsDatabase, wanted: Iterable[Wanted]) -> None:
+    def __init__(self, database: JobsDatabase, wanted: Iterable[Wanted], store: str = "") -> None:
         self._database = database
+        self._places = FormerPlaces(store)
         self._messages: dict[int, list[TasksSucceeded | TasksFailed]] = {}
         runs: dict[int, set[int]] = {}
         for record in wanted:
@@ -323,14 +337,14 @@ class EarlierRuns:
     def writes(self, record: int, index: int) -> dict[str, str]:
         """Declared outputs that were made, by slot."""
         rows = self._database.rows("select slot, path from files where id = ? and idx = ?", (record, index))
-        return {str(row["slot"]): str(row["path"]) for row in rows}
+        return {str(row["slot"]): self._places.now(str(row["path"])) for row in rows}
 
     def rows(self, record: int) -> EarlierRows:
         """The outputs of an array's elements, as far as they were made."""
         found: dict[int, dict[str, str]] = {}
         for row in self._database.rows("select idx, slot, path from files where id = ?", (record,)):
             if isinstance(row["idx"], int):
-                found.setdefault(row["idx"], {})[str(row["slot"])] = str(row["path"])
+                found.setdefault(row["idx"], {})[str(row["slot"])] = self._places.now(str(row["path"]))
         command = self._database.rows("select command from tasks where id = ?", (record,))
         return EarlierRows(str(command[0]["command"] or "") if command else "", found)
 
@@ -352,10 +366,11 @@ class EarlierRuns:
 
     def _take(self, fact: Fact, records: set[int]) -> None:
         if isinstance(fact, SpanEnded) and fact.record in records:
+            fact = self._places.success(fact) if self._places else fact
             self._add(TasksSucceeded(fact.record, fact.start, fact.stop, fact.attempt, "", fact.results, fact.details))
         elif isinstance(fact, ElementFailed) and fact.record in records and fact.retry_at < 0:
-            index = fact.index
-            self._add(TasksFailed(fact.record, index, index + 1, fact.attempt, fact.failure, "", fact.detail))
+            index, detail = fact.index, self._places.detail(fact.detail) if fact.detail is not None else None
+            self._add(TasksFailed(fact.record, index, index + 1, fact.attempt, fact.failure, "", detail))
         elif isinstance(fact, Skipped) and fact.record in records:
             self._add(TasksFailed(fact.record, fact.start, fact.stop, 0, fact.failure))
         elif isinstance(fact, MemoLookedUp) and fact.record in records and fact.found:
@@ -367,6 +382,7 @@ class EarlierRuns:
         shift = fact.start - fact.source_start
         for old in _decode(rows[0]["facts"]) if rows else []:
             if isinstance(old, SpanEnded) and old.record == fact.source:
+                old = self._places.success(old) if self._places else old  # noqa: PLW2901 - the same, as it is now
                 start, stop = max(fact.start, old.start + shift), min(fact.stop, old.stop + shift)
                 if start < stop:
                     details = tuple(_moved(detail, shift) for detail in old.details)

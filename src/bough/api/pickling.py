@@ -14,6 +14,7 @@ also texts that are not UTF-8. All runs name a class alike, and a class that is 
 from __future__ import annotations
 
 import builtins
+import errno
 import io
 import pickle
 import sys
@@ -27,10 +28,11 @@ from typing import Any
 import cloudpickle
 from cloudpickle import cloudpickle as inside
 
+from bough.api import manager_keys
 from bough.api.memo.content_keys import Known, known_function
 from bough.api.memo.digests import digest
 from bough.api.memo.function_code import is_own
-from bough.errors import InvalidWorkload, NotPicklable
+from bough.errors import BoughError, InvalidWorkload, NotPicklable, SiteError
 from bough.model.blobs import blob_id
 from bough.model.ids import BlobId, MemoKey
 from bough.model.refs import FormerUnpickler, load_pickle
@@ -42,6 +44,7 @@ unpack = load_pickle
 
 _MARK = b"_make_skeleton_"  # in every pickle that holds a class
 _PREFIX = "bough"
+_OF_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE})
 
 _named: weakref.WeakSet[type] = weakref.WeakSet()
 
@@ -50,7 +53,9 @@ class ScriptPickler(cloudpickle.Pickler):  # type: ignore[misc] # it has no type
     """cloudpickle's, with names for classes that other runs give them too."""
 
     def reducer_override(self, obj: Any) -> Any:
-        """Name a class before it is pickled."""
+        """Name a class before it is pickled; leave out the key of a manager's proxy."""
+        if manager_keys.is_proxy(obj):
+            return manager_keys.reduced(obj)
         if isinstance(obj, type) and obj not in _named:
             _name(obj)
         return super().reducer_override(obj)
@@ -135,13 +140,15 @@ class _Unpickler(FormerUnpickler):
 
 _lock = threading.Lock()
 _looked_at: set[str] = set()
+_registry: set[str] = inside._PICKLE_BY_VALUE_MODULES  # names, ours and those that the user chose
+_chosen = 0  # how many were in it
 _marks: tuple[bytes, ...] = (b"__main__",)  # names in a pickle that a worker could not import
 
 
 def _register() -> None:
-    """Tell cloudpickle of own modules that were imported since the last look."""
-    global _marks
-    if len(sys.modules) == len(_looked_at):
+    """Tell cloudpickle of own modules that were imported since the last look; take in those that the user told it."""
+    global _marks, _chosen
+    if len(sys.modules) == len(_looked_at) and len(_registry) == _chosen:
         return
     with _lock:
         for name, module in list(sys.modules.items()):
@@ -150,7 +157,10 @@ def _register() -> None:
             _looked_at.add(name)
             if name != "__main__" and type(module) is types.ModuleType and is_own(name):
                 cloudpickle.register_pickle_by_value(module)
-                _marks = (*_marks, name.encode())
+            elif name == manager_keys.MODULE:
+                _marks = (*_marks, manager_keys.MARK)
+        _marks = tuple({b"__main__", *_marks, *(name.encode() for name in _registry)})
+        _chosen = len(_registry)
         _looked_at.intersection_update(list(sys.modules))
 
 
@@ -206,8 +216,21 @@ def _pack(fn: Callable[..., Any]) -> tuple[BlobId, bytes]:
     try:
         data = _dumps(fn)
     except Exception as error:
-        raise NotPicklable(f"{_title(fn)} cannot be sent to a worker: {_culprit(fn, error)}") from error
+        raise _refused(error, f"{_title(fn)} cannot be sent to a worker", lambda found: _culprit(fn, found)) from error
     return blob_id(data), data
+
+
+def is_disk_trouble(error: BaseException) -> bool:
+    """Whether an error is of the disk or of the memory, and not of the object that was to be packed."""
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _OF_DISK)
+
+
+def _refused(error: Exception, what: str, reason: Callable[[Exception], str]) -> BoughError:
+    """What to raise for something that was not packed; a class' own `__reduce__` may have met a full disk."""
+    if is_disk_trouble(error):
+        said = getattr(error, "strerror", "") or "the memory is full"
+        return SiteError(f"{what}: {said}; free some space and try again", transient=True)
+    return NotPicklable(f"{what}: {reason(error)}")
 
 
 def _title(fn: object) -> str:
@@ -283,7 +306,7 @@ def pack(obj: object, what: str = "the value") -> bytes:
     try:
         return _dumps(obj)
     except Exception as error:
-        raise NotPicklable(f"{what} cannot be sent to a worker: {_inside(obj, error)}") from error
+        raise _refused(error, f"{what} cannot be sent to a worker", lambda found: _inside(obj, found)) from error
 
 
 def pack_plain(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
@@ -297,6 +320,8 @@ def pack_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], function: str 
         return _dumps((args, kwargs))
     except Exception as error:
         of = f" of {function}" if function else ""
+        if is_disk_trouble(error):
+            raise _refused(error, f"the arguments{of} cannot be packed", str) from error
         named = [(f"argument {number + 1}", value) for number, value in enumerate(args)]
         named += [(f"argument {name}", value) for name, value in kwargs.items()]
         for name, value in named:
@@ -356,6 +381,8 @@ def _pack_items(chunk: list[Any], start: int) -> bytes:
     try:
         return _dumps(chunk)
     except Exception as error:
+        if is_disk_trouble(error):
+            raise _refused(error, f"items {start} to {start + len(chunk) - 1} cannot be packed", str) from error
         for number, item in enumerate(chunk, start):
             if _refusal(item):
                 raise NotPicklable(f"item {number} cannot be sent to a worker: {_inside(item, error)}") from error

@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from bough import errors, private
-from bough.errors import BoughError, PeerLost, SiteError, UserError
+from bough.errors import BadValue, BoughError, PeerLost, SiteError, UserError
+from bough.model.bounds import check_bounds
 from bough.private import TemporaryFolder
-from bough.wire import questions
-from bough.wire.questions import HereQuestion, check_bounds
+from bough.wire import here_questions
+from bough.wire.here_questions import HereQuestion
 
 if TYPE_CHECKING:
     from bough.api.session.session import Session
@@ -58,6 +59,16 @@ def _task() -> tuple[int, int, int] | None:
     return None
 
 
+def _number(name: str, given: float) -> float:
+    try:
+        found = float(given)
+    except (TypeError, ValueError, OverflowError):
+        raise UserError(f"{name} is {given!r:.60}; report numbers") from None
+    if found - found != 0:  # not finite
+        raise UserError(f"{name} is {found}; report finite numbers")
+    return found
+
+
 class TaskContext:
     """A running task, as it sees itself. Made by `bough.here()`; may be kept as long as the task runs."""
 
@@ -66,20 +77,42 @@ class TaskContext:
         self._task = task
         self.attributes = TaskAttributes(self)
 
+    @property
+    def gpus(self) -> list[str]:
+        """The GPUs that are this task's own, by index or UUID; none, if it did not ask for any."""
+        listed = os.environ.get("BOUGH_GPUS", "")
+        return listed.split(",") if listed else []
+
+    @property
+    def cpus(self) -> list[int]:
+        """The cores that it may run on: its own, if its executor pins tasks to cores."""
+        return sorted(os.sched_getaffinity(0))
+
     def status(self, text: str) -> None:
         """Say in words what it does; `bough status` and `bough watch` show it. Also a sign of life."""
-        self.ask(questions.SetStatus(str(text)))
+        self.ask(here_questions.SetStatus(str(text)))
 
     def progress(self, share: float) -> None:
         """Say how much of it is done, from 0 to 1. Also a sign of life."""
         found = float(share)
         if not 0 <= found <= 1:
-            raise UserError(f"progress is {share!r:.60}; give a share from 0 to 1")
-        self.ask(questions.Progress(found))
+            raise BadValue(f"progress is {share!r:.60}; give a share from 0 to 1")
+        self.ask(here_questions.Progress(found))
+
+    def report(self, *, step: float | None = None, total: int | None = None, **values: float) -> None:
+        """Report numbers, such as `report(step=3, score=-1.5)`: they join the task's series of these names.
+
+        Without a step they are counted from 1. `total` is the number of steps of a whole run. They may come as often
+        as you like: a part of them is kept, the first, the last, the lowest and the highest among them.
+        """
+        if not values:
+            raise UserError("report needs numbers, such as report(step=3, score=-1.5)")
+        found = {name: _number(name, value) for name, value in values.items()}
+        self.ask(here_questions.Report(found, None if step is None else _number("step", step), total or 0))
 
     def alive(self) -> None:
         """Give a sign of life: for tasks that are sent again after a silence (`replay`)."""
-        self.ask(questions.Alive())
+        self.ask(here_questions.Alive())
 
     def lock(self, name: str, wait: bool = True) -> TaskLock:
         """Take a lock, which others can take when this task frees it or ends, however it does.
@@ -87,16 +120,27 @@ class TaskContext:
         Names are those of all tasks of the server. The task that waited first gets it first. With
         `wait=False` another task may have it: the `TaskLock` is false then.
         """
-        said = self.ask(questions.Lock(name, wait))
+        said = self.ask(here_questions.Lock(name, wait))
         return TaskLock(self, name, taken=bool(said["taken"]), owner_task=str(said.get("owner") or ""))
 
     def unlock(self, name: str) -> None:
         """Free a lock that this task has; a UserError when it does not."""
-        self.ask(questions.Unlock(name))
+        self.ask(here_questions.Unlock(name))
 
     def release(self) -> bool:
         """Let those start that wait for this task's group; False when they could already."""
-        return bool(self.ask(questions.Release())["released"])
+        return bool(self.ask(here_questions.Release())["released"])
+
+    def counts(self) -> dict[str, int]:
+        """How many tasks of its workflow are in which state, such as {"failed": 2, "done": 5, ...}.
+
+        `aborted` is 1 once a task has cancelled all others.
+        """
+        return {name: int(count or 0) for name, count in self.ask(here_questions.Counts()).items()}
+
+    def cancel(self, *names: str, all_others: bool = False) -> int:
+        """Cancel tasks of its workflow by their names, or all others but the final ones; how many were."""
+        return int(self.ask(here_questions.CancelOthers(list(names), all_others))["cancelled"] or 0)
 
     def session(self, **options: Any) -> Session:
         """A session for nested work, on the cores of this task: it has them while the task waits.
@@ -151,7 +195,7 @@ class TaskAttributes(Mapping[str, Attribute]):
 
     def _load(self, past: bool) -> dict[str, Attribute]:
         if not self._known or (past and not self._whole):
-            self._known = dict(self._owner.ask(questions.Attributes(past)))
+            self._known = dict(self._owner.ask(here_questions.Attributes(past)))
             self._whole = past
         return self._known
 

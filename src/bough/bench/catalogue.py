@@ -58,6 +58,9 @@ CATALOGUE: Mapping[str, Measure] = {
     "tls": Measure("a service by TLS beside a Unix socket", _late("measure_services:measure_tls")),
     "queue": Measure("a long queue: time, memory, and how it drains", _late("measure_queues:measure_queue")),
     "cold-start": Measure("from nothing to a result", _late("measure_services:measure_cold")),
+    "first-batch": Measure(
+        "the first functions of a script with slow imports", _late("measure_services:measure_first_batch")
+    ),
     "again": Measure("a finished workflow of 5,000 run again", _late("measure_services:measure_again")),
     "plans": Measure("workflow files of n and 2n tasks, read and submitted", _late("measure_services:measure_plans")),
     "core": Measure("the scheduler without I/O", _late("measure_inside:measure_core")),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _RESTART = 3.0  # seconds
 _TLS = 0.7  # of the rate through a Unix socket
 _COLD = 0.35  # seconds
+_BESIDE_FORKS = 1.5  # of the time of a pool whose workers are forks of the script
 _AGAIN_LIMIT = 0.4  # seconds
 _GROWTH = 2.2  # CPU time of 2n tasks over that of n
 _START = 0.6  # seconds, whatever the number of tasks
@@ -48,10 +49,35 @@ from concurrent.futures import ProcessPoolExecutor
 with ProcessPoolExecutor(2) as pool:
     pool.submit(os.getpid).result()
 """
+# A library that takes half a second to import; a script that has imported it and another one that its functions do not
+# need, and its first batch of a second.
+_LIBRARY = """
+import time
+end = time.process_time() + 0.5
+while time.process_time() < end: pass
+def look(x):
+    end = time.process_time() + 0.01
+    while time.process_time() < end: pass
+    return x
+"""
+_BATCH = """
+import sys
+sys.path.insert(0, sys.argv[2])
+import bench_library, bench_unneeded
+def work(x): return bench_library.look(x)
+if sys.argv[1] == "pool":
+    from concurrent.futures import ProcessPoolExecutor
+    opened = ProcessPoolExecutor(4)
+else:
+    import bough
+    opened = bough.Session(4, store=sys.argv[1])
+with opened as executor:
+    assert list(executor.map(work, range(200))) == list(range(200))
+"""
 _AGAIN = """
 import sys, bough
 def double(x): return 2 * x
-with bough.Session(store=sys.argv[1]) as session:
+with bough.Session(store=sys.argv[1], reuse="always") as session:
     found = [session.submit(double, i) for i in range(int(sys.argv[2]))]
     for number, task in enumerate(found): assert task.result() == 2 * number
     if len(sys.argv) > 3: assert all(task.reused for task in found)
@@ -59,7 +85,7 @@ with bough.Session(store=sys.argv[1]) as session:
 _AGAIN_ARRAY = """
 import sys, bough
 def double(x): return 2 * x
-with bough.Session(store=sys.argv[1]) as session:
+with bough.Session(store=sys.argv[1], reuse="always") as session:
     found = session.map(double, range(int(sys.argv[2])))
     assert list(found) == list(range(0, 2 * int(sys.argv[2]), 2))
     if len(sys.argv) > 3: assert found[0].reused and found[-1].reused
@@ -146,6 +172,29 @@ def measure_cold(setting: BenchSetting) -> Iterator[BenchRow]:
     beside = f"pool: {milliseconds(pool.seconds)}"
     yield limit_row("cold start: `bough run` of one command to its end", command.seconds, _COLD, peer=beside)
     yield limit_row("cold start: script to its end, one function", script.seconds, _COLD, peer=beside)
+
+
+def measure_first_batch(setting: BenchSetting) -> Iterator[BenchRow]:
+    """A script that has imported much: its workers need that too, and a forked pool's have it."""
+    folder = os.path.join(setting.folder, "site-packages")
+    os.makedirs(folder)
+    for name in ("bench_library", "bench_unneeded"):
+        with open(os.path.join(folder, f"{name}.py"), "w") as file:
+            file.write(_LIBRARY)
+    ours, pool = compare(
+        Side(lambda: _python(_BATCH, store(setting.folder), folder)),
+        Side(lambda: _python(_BATCH, "pool", folder)),
+        setting.size(ROUNDS, 3 * ROUNDS),
+    )
+    yield BenchRow(
+        "a script with slow imports, to the end of its first batch of a second",
+        milliseconds(ours.seconds),
+        "forked pool",
+        milliseconds(pool.seconds),
+        ours.seconds / pool.seconds,
+        better="low",
+        target=_BESIDE_FORKS,
+    )
 
 
 def measure_again(setting: BenchSetting, count: int = 5_000) -> Iterator[BenchRow]:

@@ -14,6 +14,7 @@ from textual.widgets import DataTable, Footer, Static
 
 from bough.cli.targets.group_levels import Entry, Levels
 from bough.errors import BoughError
+from bough.model.ids import number_of
 
 
 class Browser(App[None]):
@@ -72,7 +73,9 @@ class Browser(App[None]):
         for number, one in enumerate(entries):
             mark = "*" if (one.is_group, one.id) in marked else ""
             name = f"{one.name}/" if one.is_group else one.name
-            table.add_row(mark, str(number), str(one.id), name, one.status, one.note)
+            table.add_row(
+                mark, str(number), str(one.id if one.is_group else number_of(one.id)), name, one.status, one.note
+            )
         if entries:
             table.cursor_coordinate = Coordinate(min(max(at, 0), len(entries) - 1), 0)
         self.query_one("#where", Static).update(f"/{self._levels.path}{where}")

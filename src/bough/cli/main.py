@@ -21,48 +21,59 @@ from typing import Any, NamedTuple, NoReturn
 
 from bough import __version__
 from bough.cli.output import Output, choose
-from bough.errors import BoughError, InternalError, SiteError, UserError
+from bough.errors import BoughError, InternalError, SiteError, UserError, did_you_mean
+from bough.model.terminal_text import harmless_name
 
-COMMANDS = {  # by name: the module, and what the command does
-    "run": ("run", "run a workflow to its end: a Python script, a workflow description or a flat list of commands"),
-    "submit": ("submit", "submit a workflow file, a Python script or a command to a server, and return at once"),
-    "describe": ("describe", "show what a workflow file says: as a Makefile, a flat list, a graph or JSON"),
+COMMANDS = {  # by name: the module, and what the command does; in the order of the help
+    "run": ("run", "run commands or a workflow file on this machine, to the end"),
     "status": ("status", "show groups and tasks by state"),
-    "history": ("history", "show how a group fared in the runs so far: times, hosts, tasks"),
-    "browse": ("browse", "walk through the groups in the terminal, and act on them"),
     "watch": ("watch", "show groups and tasks by state, live"),
     "log": ("log", "print what tasks wrote to stdout and stderr"),
-    "fetch": ("fetch", "bring outputs that a server keeps to their places"),
     "explain": ("explain", "say why a task does not run, or why it failed"),
-    "kill": ("act", "end running tasks: their attempt fails, without a retry"),
-    "cancel": ("act", "cancel tasks, whatever they are doing"),
+    "kill": ("act", "end running tasks: their attempt fails, and they are not tried again"),
+    "cancel": ("act", "cancel tasks, whether they run or wait"),
+    "retry": ("act", "run again what failed, was cancelled or was skipped"),
+    "submit": ("submit", "hand commands or a workflow file to a server, and return at once"),
+    "server": ("server", "start, stop and look at a server that many workflows share"),
+    "executor": ("executor", "start executors for a server; list, drain and stop them"),
+    "relay": ("relay", "let executors that reach only this machine work for a server elsewhere"),
+    "site": ("site", "add, test and remove sites, and say when they may be used"),
+    "fetch": ("fetch", "bring outputs that a server keeps to their places"),
+    "stats": ("stats", "show what a server counts every second, also for Prometheus"),
     "hold": ("act", "keep tasks from starting"),
     "release": ("act", "let held tasks start"),
-    "disable": ("act", "keep groups from starting until they are enabled"),
+    "disable": ("act", "keep groups from starting until they are enabled; like hold, with its own name"),
     "enable": ("act", "let disabled groups start"),
-    "stop": ("act", "end what runs in groups and keep the rest of them from starting"),
+    "stop": ("act", "end what runs in groups and hold the rest of them; like kill and hold together"),
     "reset": ("act", "make groups or tasks not started, also those that are done"),
-    "retry": ("act", "retry what failed, was cancelled or was skipped"),
-    "server": ("server", "start, stop and look at a service that many workflows share"),
-    "executor": ("executor", "start executors for a server, list, drain and stop them"),
-    "relay": ("relay", "let executors that reach only this machine work for a server elsewhere"),
-    "take": ("manual", "get the next ready task to run it yourself; the same one until it is done"),
+    "monitor": ("monitor", "watch tasks that wait or run already, and end them early"),
+    "done": ("manual", "declare groups and tasks done; or report how a task that you took has ended"),
+    "take": ("manual", "take the next ready task, to run it yourself"),
     "command": ("manual", "print the command of a task"),
     "attribute": ("manual", "print what is known of a task: its name, group, cores, directory and more"),
-    "done": ("manual", "say that a task that you took has ended, and how; or declare groups and tasks done"),
-    "here": ("here", "for a running task: its attributes, a status text, locks, an early release of its group"),
-    "stats": ("stats", "show what a server counts every second, also for Prometheus"),
+    "browse": ("browse", "walk through the groups in the terminal, and act on them"),
+    "history": ("history", "show how a group fared in the runs so far: times, hosts, tasks"),
+    "sql": ("sql", "ask the jobs database with SQL, read-only"),
     "remove": ("remove", "remove workflows that have finished from a server, with their records"),
     "prune": ("remove", "remove workflows that finished a while ago"),
-    "sql": ("sql", "ask the jobs database, read-only"),
-    "store": ("store", "copy a store, back it up while it is used, see whether it is sound"),
+    "store": ("store", "copy, back up, check and repair a store"),
+    "describe": ("describe", "show what a workflow file says, or write it as a Makefile, a flat list, a graph or JSON"),
+    "here": ("here", "for commands inside a task: read its attributes, say its progress, lock, release its group"),
+    "watchdog": ("watchdog", "run one command with monitors that may end it, inside any script: no store, no server"),
     "bench": ("bench", "measure Bough on this machine, beside its peers and the limits of the machine"),
     "study": ("study", "run a published study again with our scheduler, beside the published figures"),
     "completion": ("completion", "print a script that completes commands in bash, zsh or fish"),
 }
+GROUPS = {  # of the help: each begins with this command
+    "run": "everyday",
+    "submit": "a server that many workflows share",
+    "hold": "administration",
+    "describe": "workflow descriptions",
+    "bench": "for developers",
+}
+HIDDEN = frozenset({"disable", "enable", "stop", "command", "attribute"})  # another command does nearly the same
 
 INTERRUPTED = 130
-_CONTROLS = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160))}  # a terminal obeys them
 
 
 class Command(NamedTuple):
@@ -85,7 +96,37 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Leave through the one place that prints errors."""
-        raise UserError(f"{message}; see {self.prog} --help")
+        raise UserError(f"{message}{'' if message.endswith('?') else ';'} see {self.prog} --help")
+
+    def parse_args(  # type: ignore[override] # we have one kind of namespace
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """As argparse does it; for an option that does not exist the nearest one is suggested."""
+        found, rest = self.parse_known_args(args, namespace)
+        unknown = next((word for word in rest if word.startswith("-")), "")
+        if unknown:
+            name = unknown.partition("=")[0]
+            self.error(f"there is no option {name}{did_you_mean(name, self._options(found))}")
+        if rest:
+            self.error(f"{rest[0]!r:.60} is one argument too many")
+        return found
+
+    def _options(self, found: argparse.Namespace) -> list[str]:
+        """The options that could be meant, those of the verb that was given among them."""
+        names = [name for action in self._actions if action.help != argparse.SUPPRESS for name in action.option_strings]
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                verb = action.choices.get(str(getattr(found, action.dest, "")))
+                names += verb._options(found) if isinstance(verb, Parser) else []
+        return names
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Suggest the verb, or the choice of an option, that was meant."""
+        if action.choices is not None and value not in action.choices:
+            known = list(map(str, action.choices))
+            what = "verbs are" if isinstance(action, argparse._SubParsersAction) else "choose from"
+            meant = did_you_mean(str(value), known)
+            raise argparse.ArgumentError(action, f"{value!r:.60} is none; {what} {', '.join(known)}{meant}")
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         """Refuse `--option=--`, of which argparse makes an empty list where a text is expected."""
@@ -143,6 +184,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return report(InternalError(f"{type(error).__name__}: {error}", traceback.format_exc().rstrip()))
 
 
+def put_on_path() -> None:
+    """Let tasks call `bough` by its name: where this one is, is looked at last, if no other is found."""
+    import shutil
+
+    folder = os.path.dirname(sys.executable)
+    if shutil.which("bough") is None and os.path.exists(os.path.join(folder, "bough")):
+        os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), folder])
+
+
 def _write_everything() -> None:
     """Let answers hold any character: what standard output has no bytes for is written as its number."""
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -173,7 +223,7 @@ def _is_waited_for(thread: threading.Thread) -> bool:
 
 def report(error: BoughError) -> int:
     """Print one line for an error, and our own errors' story; return the exit code."""
-    message = str(error).replace("\n", " ").translate(_CONTROLS)
+    message = harmless_name(str(error).replace("\n", " "))
     print(f"bough: {message}", file=sys.stderr)
     if isinstance(error, InternalError):
         if error.story:
@@ -184,6 +234,9 @@ def report(error: BoughError) -> int:
 
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in {"-h", "--help", "help"}:
+        if words[:2] in (["help", "all"], ["help", "--all"], ["--help", "--all"]):
+            print(_usage(all_of_them=True))
+            return 0
         if len(words) > 1 and words[0] == "help":
             return _dispatch([words[1], "--help"])
         print(_usage())
@@ -205,10 +258,9 @@ def _dispatch(words: list[str]) -> int:
 
 def make_parser(name: str, command: Command) -> Parser:
     """The parser of one command, with the options that all have."""
-    summary = COMMANDS[name][1]
     parser = Parser(
         prog=f"bough {name}",
-        description=summary[0].upper() + summary[1:] + ".",
+        description=sentence(COMMANDS[name][1]),
         epilog="examples:\n" + "\n".join(f"  {example}" for example in command.examples),
         formatter_class=Formatter,
         allow_abbrev=False,
@@ -219,6 +271,11 @@ def make_parser(name: str, command: Command) -> Parser:
     return parser
 
 
+def sentence(summary: str) -> str:
+    """A summary as it stands by itself."""
+    return summary[0].upper() + summary[1:] + "."
+
+
 def add_verb(
     verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, examples: Sequence[str]
 ) -> argparse.ArgumentParser:
@@ -226,9 +283,9 @@ def add_verb(
     parser: argparse.ArgumentParser = verbs.add_parser(
         name,
         help=summary,
-        description=summary[0].upper() + summary[1:] + ".",
+        description=sentence(summary),
         epilog="examples:\n" + "\n".join(f"  {example}" for example in examples),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Formatter,
         allow_abbrev=False,
     )
     parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="answer with JSON")
@@ -237,29 +294,34 @@ def add_verb(
 
 
 def _unknown(name: str) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, COMMANDS, n=1)
-    hint = f"did you mean {near[0]}?" if near else "see bough --help"
     if os.path.exists(name):
-        hint = f"to run a workflow: bough run {name}"
-    return f"there is no command {name!r}; {hint}"
+        return f"there is no command {name!r}; to run a workflow: bough run {name}"
+    return f"there is no command {name!r}{did_you_mean(name, COMMANDS) or '; see bough --help'}"
 
 
-def _usage() -> str:
-    width = max(map(len, COMMANDS))
-    listed = "\n".join(f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items())
+def _usage(*, all_of_them: bool = False) -> str:
+    """The help by subject, the everyday commands first."""
+    listed: list[str] = []
+    for name, (_, summary) in COMMANDS.items():
+        if name in GROUPS:
+            listed += ["", f"{GROUPS[name]}:"]
+        if all_of_them or name not in HIDDEN:
+            listed.append(f"  {name:<{_NAMES}}  {summary}")
     return (
         "usage: bough COMMAND [OPTIONS]\n\n"
-        "Run many tasks, commands and Python functions with dependencies, and look after them.\n\n"
-        f"commands:\n{listed}\n\n"
-        "examples:\n"
-        "  bough run workflow.py\n"
-        "  bough run --cores 4 commands.txt\n"
+        "Run many tasks, commands and Python functions with dependencies, and look after them.\n"
+        + "\n".join(listed)
+        + "\n\nexamples:\n"
+        "  bough run workflow.py                      # a Python script, a Makefile, a list of commands\n"
+        "  bough run --each-line names.txt -- 'echo {}'\n"
         "  bough status\n"
         "  bough log --failed\n\n"
-        "bough COMMAND --help says more; bough --version says which Bough this is."
+        "bough COMMAND --help says more, with examples. bough help all lists every command.\n"
+        "bough --version says which Bough this is."
     )
+
+
+_NAMES = max(map(len, COMMANDS))
 
 
 if __name__ == "__main__":

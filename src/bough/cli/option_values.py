@@ -60,6 +60,63 @@ def path_name(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def monitor(text: str) -> str:
+    """What watches a task, see `model.monitor_text`: it is read here, so that a mistake is told at once."""
+    from bough.model.monitor_text import read_monitor  # few commands are watched
+
+    try:
+        read_monitor(text)
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("monitor ")) from None
+    return text
+
+
+def add_monitor_argument(parser: argparse.ArgumentParser) -> None:
+    """The option that has commands watched while they run."""
+    parser.add_argument(
+        "--monitor",
+        action="append",
+        type=monitor,
+        metavar="TEXT",
+        help="watch each command, and end it early: 'plateau:score=([-0-9.]+),25,1e-4', 'regex:ERROR -> fail',"
+        " 'silent:10min -> restart 3', ...; more than once",
+    )
+
+
+def rule(text: str) -> str:
+    """What compares the tasks of an array, see `model.rule_text`."""
+    from bough.model.rule_text import read_rule
+
+    try:
+        read_rule(text)
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("rule ")) from None
+    return text
+
+
+def add_rule_argument(parser: argparse.ArgumentParser) -> None:
+    """The option that has the tasks of an array compared while they run."""
+    parser.add_argument(
+        "--rule",
+        type=rule,
+        metavar="TEXT",
+        help="with --array or --each-line: compare the tasks while they run, and end those that need not go on:"
+        " halving:loss,10/30/90, median:loss,10/30/90 or first-answer",
+    )
+
+
+def ruled(monitors: list[str] | None, rule_text: str | None, *, many: bool) -> dict[str, list[str]]:
+    """The option `monitors` of commands that are watched, and compared by a rule."""
+    if rule_text is None:
+        return {"monitors": monitors} if monitors else {}
+    if not many:
+        raise UserError("--rule compares the tasks of an array: say --array or --each-line as well")
+    from bough.model.rule_text import read_rule, with_checkpoints
+
+    found = with_checkpoints(monitors or [], read_rule(rule_text))
+    return {"monitors": found} if found else {}
+
+
 def add_log_level(parser: argparse.ArgumentParser) -> None:
     """Describe the option of processes that write a log."""
     parser.add_argument(

@@ -1,15 +1,18 @@
 """How commands answer: as text, as JSON or not at all, behind one interface.
 
-Rule: answers go to standard output, everything else to standard error. JSON is stable and tested, one
-value per command; text is for people and may change.
+Rules: answers go to standard output, everything else to standard error. JSON is stable and tested, one
+value per command; text is for people and may change. Names, hosts and messages come from others: what a terminal would
+obey is shown instead, but for colours.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TextIO
+
+from bough.api.display.surroundings import has_colour
+from bough.model.terminal_text import harmless, harmless_name
 
 
 class Output(Protocol):
@@ -31,16 +34,16 @@ class Text:
     def answer(self, value: object, text: Callable[[], Iterable[str]]) -> None:
         """Print the lines."""
         for line in text():
-            print(line)
+            print(harmless(line))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Print aligned columns."""
         for line in table_lines(columns, rows):
-            print(line)
+            print(harmless(line))
 
     def note(self, text: str) -> None:
         """Print to standard error."""
-        print(f"bough: {text}", file=sys.stderr)
+        _note(text)
 
 
 class Json:
@@ -56,7 +59,7 @@ class Json:
 
     def note(self, text: str) -> None:
         """Print to standard error, which no program reads."""
-        print(f"bough: {text}", file=sys.stderr)
+        _note(text)
 
 
 class Quiet:
@@ -70,6 +73,11 @@ class Quiet:
 
     def note(self, text: str) -> None:
         """Say nothing."""
+
+
+def _note(text: str) -> None:
+    """One line, whatever it names."""
+    print(f"bough: {harmless(text).replace(chr(10), chr(92) + 'n')}", file=sys.stderr)
 
 
 def choose(*, json: bool, quiet: bool) -> Output:
@@ -114,12 +122,7 @@ def cell(value: object) -> str:
         return f"{value:.3f}".rstrip("0").rstrip(".")
     if isinstance(value, bytes):
         return value.hex()
-    return str(value).replace("\r", "\\r").replace("\n", "\\n").replace("\t", "\\t")
-
-
-def has_colour(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a stream should get colours: a terminal, and NO_COLOR is not set."""
-    return not environment.get("NO_COLOR") and environment.get("TERM") != "dumb" and stream.isatty()
+    return harmless_name(str(value))
 
 
 _COLOURS = {"failed": "31", "skipped": "33", "cancelled": "33", "held": "35", "running": "36", "done": "32"}
@@ -131,15 +134,3 @@ def paint_state(word: str, stream: TextIO | None = None) -> str:
     if colour is None or not has_colour(stream or sys.stdout):
         return word
     return f"\x1b[{colour}m{word}\x1b[0m"
-
-
-def show_seconds(seconds: float) -> str:
-    """A duration as people say it: 0.42 s, 12.3 s, 4 min 05 s, 3 h 07 min."""
-    if seconds < 1:
-        return f"{seconds:.2f} s"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

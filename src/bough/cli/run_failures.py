@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from bough.cli.targets.jobs_database import OpenDatabase, catch_up
 from bough.cli.targets.locate import ServerLocation
 from bough.cli.targets.selection import pick
-from bough.cli.targets.task_rows import Fields, group_counts, task_rows
+from bough.cli.targets.task_rows import FailureTexts, Fields, failure_texts, group_counts, task_rows
 from bough.cli.targets.task_streams import read_streams
 from bough.errors import BoughError
 from bough.model.selectors import All, read_selectors
@@ -53,7 +53,9 @@ def _failed(database: OpenDatabase, run: int) -> list[Fields]:
     found: list[Fields] = []
     for row in task_rows(database, picks):
         selector = read_selectors(str(row["id"]))
-        said = read_streams(database, pick(database, selector, frozenset(), run), ["stderr"], _LINES)
-        stderr = said[0]["stderr"] if said else ""
-        found.append({key: row[key] for key in _TOLD} | {"stderr": stderr})
+        mine = pick(database, selector, frozenset(), run)
+        said = read_streams(database, mine, ["stderr"], _LINES)
+        texts = failure_texts(database, mine[0]) if mine else FailureTexts()
+        told = {"stderr": said[0]["stderr"] if said else "", "parameters": texts.parameters}
+        found.append({key: row[key] for key in _TOLD} | told | {"traceback": texts.traceback})
     return found

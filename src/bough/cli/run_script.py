@@ -14,7 +14,7 @@ import types
 from collections.abc import Sequence
 
 from bough.describe.source_files import read_file
-from bough.errors import BoughError, UserError
+from bough.errors import BoughError, UserError, WorkflowFailed
 
 
 def run_script(path: str, args: Sequence[str]) -> int:
@@ -35,7 +35,7 @@ def run_script(path: str, args: Sequence[str]) -> int:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        if isinstance(error, BoughError) and error.exit_code != 1:
+        if isinstance(error, WorkflowFailed) or (isinstance(error, BoughError) and error.exit_code != 1):
             _put_place(error, path, file)
             raise
         _show(error, file)

@@ -16,12 +16,15 @@ from typing import Any
 
 from bough.analysis import Analysis, analyse
 from bough.analysis.run_report import Recorded, minimal
-from bough.cli.output import Output, show_seconds, table_lines
-from bough.cli.targets.jobs_database import OpenDatabase
+from bough.api.display.surroundings import show_seconds
+from bough.cli.output import Output, table_lines
+from bough.cli.targets.jobs_database import OpenDatabase, as_int
 from bough.cli.targets.selection import choose_run
 from bough.cli.targets.task_rows import as_json, group_counts, released, tree_lines
 from bough.errors import UnknownName, UserError
-from bough.model.states import ENDED, labels_of
+from bough.model.ids import number_of
+from bough.model.plurals import counted
+from bough.model.states import ENDED, labels_of, says
 from bough.stores.jobs.jobs_reader import is_hidden
 
 Row = dict[str, Any]
@@ -133,7 +136,7 @@ def _named(database: OpenDatabase, row: Row, groups: Sequence[Row]) -> str:
         found = [str(one["path"]) for one in groups if one["id"] == row["on_id"]]
         return f"group {found[0]}" if found else f"group {row['on_id']}"
     found = [str(one["name"]) for one in database.rows("select name from tasks where id = ?", [row["on_id"]])]
-    return f"task {row['on_id']}" + (f" ({found[0]})" if found and found[0] else "")
+    return f"task {number_of(as_int(row['on_id']))}" + (f" ({found[0]})" if found and found[0] else "")
 
 
 def _dependents(database: OpenDatabase, run: int, group: object, groups: Sequence[Row]) -> list[str]:
@@ -152,7 +155,7 @@ def _dependents(database: OpenDatabase, run: int, group: object, groups: Sequenc
                 todo.append(row["id"])
         joined = "after join tasks on tasks.id = after.id"
         rows = database.rows(f"select distinct after.id as id, name from {joined} where run = ? and {asked}", [run, at])
-        found += [f"task {row['id']}" + (f" ({row['name']})" if row["name"] else "") for row in rows]
+        found += [f"task {number_of(as_int(row['id']))}" + (f" ({row['name']})" if row["name"] else "") for row in rows]
     return sorted(set(found))
 
 
@@ -175,7 +178,7 @@ def _why(database: OpenDatabase, run: int, group: object, groups: Sequence[Row])
             else:
                 state = database.rows("select state from tasks where id = ?", [row["on_id"]])
                 if state and state[0]["state"] != "done":
-                    found.append(f"{_named(database, row, groups)}, which is {state[0]['state']}")
+                    found.append(f"{_named(database, row, groups)}, which {says(str(state[0]['state']))}")
         at = above.get(at)
     return list(dict.fromkeys(found))[:_SHOWN]
 
@@ -226,6 +229,6 @@ def _figures(one: Analysis) -> list[str]:
     return [
         f"run {one.run}: {show_seconds(one.makespan)} from the first start to the last end{ratio}",
         f"minimal schedule: {show_seconds(one.minimal)} on any number of cores, at most {one.model.highest} at once",
-        f"work: {show_seconds(one.work)} on {one.cores:g} cores, at least {show_seconds(one.bound)}",
+        f"work: {show_seconds(one.work)} on {counted(one.cores, 'core')}, at least {show_seconds(one.bound)}",
         f"running at once: {one.measured.mean:.2f} on average, {one.measured.highest} at most; {at or 'nothing ran'}",
     ]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,15 +18,18 @@ import msgspec
 
 from bough.api.session import launch
 from bough.api.session.session import Session, opened_sessions
+from bough.cli.command_texts import ManyCommands, compare
 from bough.cli.output import Output
-from bough.errors import InvalidWorkload, UserError, WorkflowTaken
-from bough.model.ids import RecordId
+from bough.errors import BoughError, InvalidWorkload, UserError, WorkflowTaken
+from bough.model.ids import RecordId, number_of
+from bough.model.reuse_scope import ALWAYS
 from bough.model.selectors import read_selectors
 from bough.model.spaces import tie
 from bough.model.tasks import Dep, On, TaskSpec
 from bough.wire import questions
 
 if TYPE_CHECKING:
+    from bough.api.futures.task import Task
     from bough.api.futures.task_registry import TaskRegistry
     from bough.api.session.session import Session
     from bough.api.submit.plans import Amendment
@@ -42,12 +44,12 @@ _ELEMENTS = 100_000  # of an array that a submission may wait for one by one
 class Work(msgspec.Struct, frozen=True):
     """One command, or many of them."""
 
-    words: list[str]
-    indices: Sequence[int] | None = None
-    lines: list[str] | None = None
+    command: str | list[str]
+    many: ManyCommands | None = None
     after: str = ""
     group: str = ""
     options: dict[str, Any] = {}
+    rule: str = ""  # that compares many of them while they run
 
 
 class SubmittedWork(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -55,10 +57,16 @@ class SubmittedWork(msgspec.Struct, frozen=True, omit_defaults=True):
 
     workflow: str
     run: int
-    ids: list[int]  # records
+    records: list[int]
     tasks: int
     amended: dict[str, object] | None = None  # what is different, if the workflow was running already
     note: str = ""  # and that in a line
+    indices: str = ""  # of an array, as they were written
+
+    @property
+    def ids(self) -> list[int]:
+        """The numbers that people use."""
+        return [number_of(record) for record in self.records]
 
     def line(self) -> str:
         """For people."""
@@ -71,13 +79,15 @@ class SubmittedWork(msgspec.Struct, frozen=True, omit_defaults=True):
         numbers = str(first) if one else f"{first}-{last}"
         noun = "array" if one and self.tasks > 1 else "task" if one else "tasks"
         many = f" of {self.tasks} tasks" if one and self.tasks > 1 else ""
+        many += f" ({numbers}.{self.indices})" if one and self.indices else ""
         return f"{noun} {numbers}{many} submitted to {self.workflow}"
 
     def as_json(self) -> dict[str, object]:
         """The object that `--json` prints."""
         found: dict[str, object] = msgspec.to_builtins(self)
-        found.pop("note", None)
-        return found
+        for hidden in ("note", "records"):
+            found.pop(hidden, None)
+        return {"workflow": self.workflow, "run": self.run, "ids": self.ids, **found}
 
 
 def server_address(named: str | None) -> str:
@@ -90,11 +100,17 @@ def server_address(named: str | None) -> str:
 
 @contextlib.contextmanager
 def open_queue(server: str | None, name: str) -> Iterator[Session]:
-    """A session of a queue, which is left when everything is acknowledged."""
+    """A session of a queue, which is left when everything is acknowledged.
+
+    A queue that was opened for what is then refused ends: nothing is in it.
+    """
     session = in_turn(server_address(server), name, _NUMBERS)
     try:
         yield session
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, UserError) and not session.is_joined:
+            with contextlib.suppress(BoughError):
+                session.close_and_detach()
         session.leave()
         raise
     session.detach()
@@ -105,7 +121,7 @@ def in_turn(address: str, name: str, numbers: int) -> Session:
     until = time.monotonic() + TURN
     while True:
         try:
-            with launch.run_defaults({"numbers": numbers}):
+            with launch.run_defaults({"numbers": numbers, "reuse": ALWAYS}, has_display=True):
                 return Session(address, name=name)
         except WorkflowTaken:
             if time.monotonic() > until:
@@ -124,28 +140,13 @@ def put(session: Session, work: Work) -> tuple[int, int]:
     options = {**work.options, "memo": False}  # a command that is submitted is meant to be run
     if work.after:
         options["after"] = [After(session.registry, tuple(_deps(session, work.after)))]
-    if work.indices is None and work.lines is None:
-        text = work.words[0] if len(work.words) == 1 else work.words
-        return submitter.command(text, **options).id, 1
-    lines = work.lines or []
-    indices = work.indices if work.indices is not None else range(1, len(lines) + 1)
-    text = work.words[0] if len(work.words) == 1 else shlex.join(work.words)
-    if len(work.words) > 1:  # quoting must not hide the places to be filled in
-        text = text.replace("'{index}'", "{index}").replace("'{line}'", "{line}")
+    if work.many is None:
+        return submitter.command(work.command, **options).record, 1
+    text = work.many.text
     options.setdefault("name", os.path.basename(text.split()[0]) if text.split() else "")
-    columns: dict[str, Any] = {"index": indices} | ({"line": lines} if lines else {})
-    array = submitter.sweep(f"export BOUGH_INDEX={{index}}; {_template(text, columns)}", tie(**columns), **options)
-    return array.id, len(indices)
-
-
-def _template(text: str, columns: dict[str, Any]) -> str:
-    """A text in which only our places are to be filled in; other braces are the shell's, or awk's."""
-    text = text.replace("{", "{{").replace("}", "}}")
-    for name in columns:
-        text = text.replace(f"{{{{{name}}}}}", f"{{{name}}}")
-    if "line" in columns and "{line}" not in text:
-        raise UserError("--each-line: the command has no {line}, so that every task would be the same")
-    return text
+    array = submitter.sweep_indexed(work.many.template, tie(**work.many.columns), work.many.indices, options)
+    compare(array, work.rule)
+    return array.record, len(work.many)
 
 
 class After:
@@ -167,13 +168,17 @@ def _deps(session: Session, text: str) -> Iterator[Dep]:
         for selector in read_selectors(text):
             for row in look(jobs, selector, [session.welcome.run]):
                 if row.run != session.welcome.run:
-                    raise UserError(f"--after {row.id} is a task of another workflow; give tasks of {session.name}")
+                    raise UserError(
+                        f"--after {number_of(row.id)} is a task of another workflow; give tasks of {session.name}"
+                    )
                 if not row.is_array:
                     yield Dep(On.TASK, RecordId(row.id))
                 elif len(row.elements) == row.length:
                     yield Dep(On.ARRAY, RecordId(row.id))
                 elif len(row.elements) > _ELEMENTS:
-                    raise UserError(f"--after names {len(row.elements)} elements of {row.id}; name the whole array")
+                    raise UserError(
+                        f"--after names {len(row.elements)} elements of {number_of(row.id)}; name the whole array"
+                    )
                 else:
                     yield from (Dep(On.TASK, RecordId(row.id), index) for index in row.elements)
 
@@ -229,7 +234,9 @@ def run_detached(address: str, name: str, path: str, args: Sequence[str]) -> Sub
     """Run a script here until it has submitted everything; its sessions leave where they would have waited."""
     from bough.cli.run_script import run_script
 
-    with launch.run_defaults({"server": address, "name": name}, detaches=True):
+    options = {"server": address, "name": name, "reuse": ALWAYS}
+    opened_sessions.clear()  # another submission of this process may have left some
+    with launch.run_defaults(options, detaches=True, has_display=True, keeps_sessions=True):
         code = run_script(path, args)
     sessions = [one for one in opened_sessions if one.is_remote]
     for session in sessions:
@@ -243,13 +250,21 @@ def run_detached(address: str, name: str, path: str, args: Sequence[str]) -> Sub
 
 
 def submit_or_amend(
-    session: Session, steps: Sequence[Step], note: Callable[[str], None], *, whole: bool = True
+    session: Session,
+    steps: Sequence[Step],
+    note: Callable[[str], None],
+    *,
+    whole: bool = True,
+    kept: dict[str, Task | None] | None = None,
 ) -> None:
-    """Submit a plan; if its workflow is running and complete, change that. `whole`: see `File.is_whole`."""
+    """Submit a plan; if its workflow is running and complete, change that.
+
+    `whole`: see `File.is_whole`. `kept`: the tasks of these names are put there.
+    """
     from bough.api.submit.plans import amend_plan, submit_plan
 
     if not session.welcome.closed:
-        submit_plan(session, steps)
+        submit_plan(session, steps, kept=kept)
         return
     if not whole:
         raise cannot(session.name)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from bough.describe.source_files import read_file
-from bough.errors import UserError
+from bough.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from bough.describe.formats import FormatReader
@@ -70,13 +70,37 @@ def read_text(path: str) -> str:
     try:
         data = read_file(path)
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
+        raise cannot_read(path, error) from error
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         kind = "a Python script" if path.endswith(".py") else "a flat list"
         raise UserError(f"{path}:{line}: {kind} is UTF-8 text, and this line is not") from error
+
+
+def cannot_read(path: str, error: OSError | UnicodeDecodeError) -> UserError:
+    """The error for a file that cannot be read; it suggests the file, or the command, that was meant."""
+    meant = ""
+    if isinstance(error, FileNotFoundError):
+        meant = _near_file(path)
+        from shutil import which
+
+        if not meant and "/" not in path and which(path):
+            meant = f"; to run the command: bough run -- {path}"
+    return UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}{meant}")
+
+
+def _near_file(path: str) -> str:
+    folder, name = os.path.split(path)
+    try:
+        there = sorted(os.listdir(folder or "."))[:_MOST_NAMES]
+    except OSError:
+        return ""
+    return did_you_mean(path, [os.path.join(folder, other) for other in there]) if name else ""
+
+
+_MOST_NAMES = 10_000  # of a folder, among which the one that was meant is looked for
 
 
 def stem(path: str) -> str:
@@ -96,7 +120,7 @@ def is_script(path: str) -> bool:
             return False
         data = read_file(path)
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
+        raise cannot_read(path, error) from error
     if not any(word in data for word in _TELLING):
         return True
     from bough.describe.trellisdag.description_script import is_description

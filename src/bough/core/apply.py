@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bough.core import lifecycle, retirement
-from bough.core.actions import amend, reset, task_actions
+from bough.core import lifecycle, pilots, populations, retirement, sites
+from bough.core.actions import amend, reset, task_actions, watching
 from bough.core.effects import Effects
 from bough.core.graph import submission
 from bough.core.state import State
 from bough.model.events import facts, news
 
 
+def _freed(state: State, effects: Effects | None, fact: facts.Freed) -> None:
+    """Nothing to do: the facts before it made these tasks ready."""
+
+
 def _stopping(state: State, effects: Effects | None, fact: facts.Stopping) -> None:
     state.stopping = True
+
+
+def _output_kept(state: State, effects: Effects | None, fact: facts.OutputKept) -> None:
+    """Only the jobs database knows what tasks wrote."""
 
 
 APPLY: dict[type, Callable[..., None]] = {
@@ -32,12 +40,27 @@ APPLY: dict[type, Callable[..., None]] = {
     facts.ExecutorResized: lifecycle.executor_resized,
     facts.ExecutorSuspended: lifecycle.executor_suspended,
     facts.ExecutorResumed: lifecycle.executor_resumed,
+    facts.CheckpointKept: lifecycle.checkpoint_kept,
+    facts.SiteRuleSet: sites.site_rule_set,
+    facts.SiteLeft: sites.site_left,
+    facts.SiteReturned: sites.site_returned,
+    facts.SiteDefined: pilots.site_defined,
+    facts.SiteRemoved: pilots.site_removed,
+    facts.PilotAsked: pilots.pilot_asked,
+    facts.PilotQueued: pilots.pilot_queued,
+    facts.PilotEnded: pilots.pilot_ended,
     facts.Placed: lifecycle.placed,
     facts.SpanStarted: lifecycle.span_started,
     facts.SpanEnded: lifecycle.span_ended,
     facts.ElementFailed: lifecycle.element_failed,
     facts.SpanReturned: lifecycle.span_returned,
+    facts.OutputKept: _output_kept,
+    facts.Observed: watching.observed,
+    facts.MonitorsAdded: watching.monitors_added,
+    facts.EndAsked: watching.end_asked,
+    facts.RuleSet: populations.rule_set,
     facts.RetryDue: lifecycle.retry_due,
+    facts.Freed: _freed,
     facts.MemoLookedUp: lifecycle.memo_looked_up,
     facts.Skipped: lifecycle.skipped,
     facts.Cancelled: task_actions.cancelled,

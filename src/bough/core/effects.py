@@ -10,6 +10,7 @@ from __future__ import annotations
 from bough.core.records.array_record import Record
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.group_record import GroupRecord
+from bough.core.records.population_record import Occasion
 from bough.model.events.orders import Order
 from bough.model.outcomes import Failure
 
@@ -17,10 +18,12 @@ from bough.model.outcomes import Failure
 class Effects:
     """See the module."""
 
-    __slots__ = ("groups_to_retry", "orders", "skipped", "to_suspend")
+    __slots__ = ("freed", "groups_to_retry", "orders", "populations", "skipped", "to_suspend")
 
     def __init__(self) -> None:
         self.orders: list[Order] = []
         self.skipped: list[tuple[Record, int, int, Failure]] = []  # elements that will never run, and why
+        self.freed: list[tuple[Record, int, int]] = []  # elements that wait for nothing any more
         self.groups_to_retry: list[GroupRecord] = []  # that failed and are to be tried again as a whole
+        self.populations: list[Occasion] = []  # whose policies are to be asked
         self.to_suspend: list[ExecutorRecord] = []  # on which too much failed that worked elsewhere

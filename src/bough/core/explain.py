@@ -6,11 +6,13 @@ Rule: read from the state as it is, most specific reason first, in words a user 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from bough.core.graph import dependencies
 from bough.core.records.array_record import (
     CANCELLED,
     DONE,
+    FAILED,
     HELD,
     OCCUPYING_STATES,
     READY,
@@ -20,112 +22,274 @@ from bough.core.records.array_record import (
     ArrayRecord,
     Record,
 )
+from bough.core.records.executor_record import ExecutorRecord
+from bough.core.records.group_record import GroupRecord
 from bough.core.state import State, TimerKind
-from bough.model.resources import show_bytes
-from bough.model.states import TaskState
+from bough.model.ids import RecordId, number_of
+from bough.model.outcomes import Cause
+from bough.model.plurals import counted
+from bough.model.resources import Needs, show_bytes
+from bough.model.states import TaskState, says
 from bough.model.tasks import Dep, On
 
 _MANY = 5  # reasons of one kind shown before "and n more"
+_FAILED = 10  # tasks that failed, each with its cause
+_FAILED_STATE = bytes([FAILED])
 
 
 def explain(state: State, record_id: int, index: int = 0) -> list[str]:
     """All that can be said of one task."""
     record = state.records.get(record_id)
     if record is None:
-        return [f"there is no task {record_id} in this run"]
+        return [f"there is no task {number_of(record_id)} in this run"]
     if not 0 <= index < record.length:
-        return [f"{record_id} has {record.length} tasks, there is no {record_id}.{index}"]
+        return [
+            f"{number_of(record_id)} has {counted(record.length, 'task')}, there is no {number_of(record_id)}.{index}"
+        ]
     reached = record.state_of(index)
     name = dependencies.name_of(record, index)
     if reached == DONE:
-        return [_success(record, index, name)]
+        return [_success(record, index, name), *_given_back(record, index, "an earlier attempt")]
     if reached in UNSUCCESSFUL_STATES:
-        return _ending(record, index, name, reached)
+        return _ending(state, record, index, name, reached)
     if reached in OCCUPYING_STATES:
-        return _whereabouts(state, record, index, name, reached)
+        lines = _whereabouts(state, record, index, name, reached)
+        return [*lines, *_given_back(record, index), *_asks_for_more(record, index, "this one has")]
     if reached == HELD:
         return [f"{name} is held: {_holder(record, index)}"]
-    if reached == READY:
-        return _no_room(state, record, name)
-    return _waiting(state, record, index, name)
+    lines = _no_room(state, record, name) if reached == READY else _waiting(state, record, index, name)
+    return [*lines, *_given_back(record, index), *_asks_for_more(record, index)]
+
+
+def _given_back(record: Record, index: int, which: str = "its last attempt") -> list[str]:
+    """Why the attempt before was ended, if that was for a reason that is not its own."""
+    failure = record.failure_of(index)
+    if failure is None or failure.cause is not Cause.GIVEN_BACK:
+        return []
+    return [f"{which} was {failure.message}"]
+
+
+def _asks_for_more(record: Record, index: int, other: str = "the next one has") -> list[str]:
+    """What another attempt has that the last one had not, if a limit ended that one."""
+    failure, limits = record.failure_of(index), record.spec.limits
+    if failure is not None and failure.cause is Cause.MEMORY and limits.memory_growth:
+        return [f"its memory limit ended the last attempt; {other} {show_bytes(limits.memory)}"]
+    if failure is not None and failure.cause is Cause.TIMEOUT and limits.timeout_growth:
+        return [f"its time limit ended the last attempt; {other} {limits.timeout:g} s"]
+    return []
 
 
 def _success(record: Record, index: int, name: str) -> str:
     success = record.success_of(index)
     if success is not None and success.source != record.id:
-        return f"{name} is done: reused from an earlier run, where it was task {success.source}"
+        return f"{name} is done: reused from an earlier run, where it was task {number_of(success.source)}"
     return f"{name} is done"
 
 
-def _ending(record: Record, index: int, name: str, reached: int) -> list[str]:
+def _ending(state: State, record: Record, index: int, name: str, reached: int) -> list[str]:
     failure = record.failure_of(index)
     if reached == CANCELLED:
         return [f"{name} was cancelled"]
     if failure is None:
-        return [f"{name} is {TaskState(reached).label}"]
+        return [f"{name} {says(TaskState(reached).label)}"]
     if reached == SKIPPED:
-        return [f"{name} was not run: {failure.message or failure.cause.value}"]
+        return _not_run(state, record, index, name)
     failures, losses = record.failures_of(index)
     lines = [f"{name} failed: {failure.message or failure.cause.value}"]
+    if failure.parameters:
+        lines.append(f"its parameters: {failure.parameters}")
     if failures + losses > 1:
-        lines.append(f"it was tried {failures + losses} times, {record.spec.limits.retries} retries were allowed")
+        allowed = counted(record.spec.limits.retries, "retry was", "retries were")
+        lines.append(f"it was tried {failures + losses} times, {allowed} allowed")
     if failure.stderr:
         lines += ["the last lines of its stderr:", *("  " + line for line in failure.stderr.splitlines()[-10:])]
+    if failure.traceback:
+        lines += ["its traceback:", *("  " + line for line in failure.traceback.splitlines())]
     return lines
+
+
+def _not_run(state: State, record: Record, index: int, name: str) -> list[str]:
+    """Why it was skipped: the one task that failed, or all that it comes after and that failed, each with its cause."""
+    failure = record.failure_of(index)
+    assert failure is not None
+    first = f"{name} was not run: {failure.message or failure.cause.value}"
+    if failure.cause is not Cause.DEPENDENCY:
+        return [first]
+    failed = list(islice(_failed(state, record, index), _FAILED + 1))
+    if len(failed) < 2:
+        return [first]
+    total = sum(1 for _ in _failed(state, record, index))
+    lines = [f"{name} was not run: {total} tasks that it comes after did not succeed:"]
+    for other, at in failed[:_FAILED]:
+        cause = other.failure_of(at)
+        said = cause.message or cause.cause.value if cause is not None else TaskState(other.state_of(at)).label
+        called = f" with {cause.parameters}" if cause is not None and cause.parameters else ""
+        lines.append(f"  {dependencies.name_of(other, at)}{called}: {said}")
+    if total > _FAILED:
+        lines.append(f"  and {total - _FAILED} more; see bough status --failed")
+    return lines
+
+
+def _failed(state: State, record: Record, index: int) -> Iterator[tuple[Record, int]]:
+    """Elements that failed and that a task comes after, directly or through others that were not run for it."""
+    seen: set[tuple[int, int]] = set()
+    for dep in _unmet(state, _all_deps(record, index)):
+        for other, at in _unsuccessful(state, dep):
+            cause = other.failure_of(at)
+            if other.state_of(at) == SKIPPED and cause is not None and cause.source in state.records:
+                root = state.records[RecordId(cause.source)]
+                runs = root.runs(_FAILED_STATE, 0, root.length)
+                found = [(root, number) for start, stop in runs for number in range(start, stop)]
+            else:
+                found = [(other, at)]
+            for one in found:
+                if (one[0].id, one[1]) not in seen:
+                    seen.add((one[0].id, one[1]))
+                    yield one
+
+
+def _unsuccessful(state: State, dep: Dep) -> Iterator[tuple[Record, int]]:
+    """What of a dependency did not succeed; of an array, and of a group's, those that failed come first."""
+    if dep.is_group:
+        number = state.groups[dep.id].failed_by
+    elif dep.on is On.TASK:
+        record = state.records[dep.id]
+        if record.state_of(dep.index) in UNSUCCESSFUL_STATES:
+            yield record, dep.index
+        return
+    else:
+        number = dep.id
+    if number not in state.records:
+        return
+    record = state.records[RecordId(number)]
+    runs = record.runs(_FAILED_STATE, 0, record.length) or record.runs(UNSUCCESSFUL_STATES, 0, record.length)[:1]
+    for start, stop in runs:
+        for index in range(start, stop):
+            yield record, index
+
+
+def _all_deps(record: Record, index: int) -> Iterator[Dep]:
+    """What a task waits for, by itself and with its groups."""
+    yield from _own_deps(record, index)
+    for group in record.group.chain():
+        yield from group.after
 
 
 def _whereabouts(state: State, record: Record, index: int, name: str, reached: int) -> list[str]:
     span = state.attempts.at(record, index)
     if span is None:
-        return [f"{name} is {TaskState(reached).label}"]
+        return [f"{name} {says(TaskState(reached).label)}"]
     host = span.executor.host
     if reached == RUNNING:
         return [f"{name} is running on {host}, attempt {span.attempt}"]
     if span not in span.executor.front():
-        return [f"{name} waits on {host} behind {len(span.executor.spans) - 1} others"]
+        return [f"{name} waits on {host} behind {counted(len(span.executor.spans) - 1, 'other')}"]
     return [f"{name} was given to {host}, attempt {span.attempt}, and is starting, or too short to be reported"]
 
 
 def _holder(record: Record, index: int) -> str:
     for group in record.group.chain():
-        if group.disabled:
-            return f"its group {group.path or 'the workflow'} is disabled; bough enable {group.path or 'all'}"
-        if group.held:
-            path = f"{group.path}/*" if group.path else "all"
-            return f"its group {group.path or 'the workflow'} is held; release it with: bough release {path}"
+        if group.disabled or group.held:
+            return _group_holds(group)
     if record.held:
         who = "its array" if record.is_array else "it"
-        return f"a user held {who}; release it with: bough release {record.id}"
-    return f"a user held {record.id}.{index}; release it with: bough release {record.id}.{index}"
+        return f"a user held {who}; release it with: bough release {number_of(record.id)}"
+    label = dependencies.label_of(record, index)
+    return f"a user held {label}; release it with: bough release {label}"
+
+
+def _group_holds(group: GroupRecord) -> str:
+    """How a group keeps its tasks from starting, and what lets them."""
+    path = group.path or "the workflow"
+    if group.disabled:
+        return f"its group {path} is disabled; let it start with: bough enable {group.path or 'all'}"
+    return f"its group {path} is held; release it with: bough release {f'{group.path}/*' if group.path else 'all'}"
 
 
 def _no_room(state: State, record: Record, name: str) -> list[str]:
     needs = record.spec.needs
     if state.stopping:
         return [f"{name} is ready, but the session is closing and starts nothing new"]
-    if not state.executors:
-        return [f"{name} is ready, but there is no executor"]
-    able = [executor for executor in state.executors.values() if executor.could_fit(needs)]
+    there = [executor for executor in state.executors.values() if executor.pid or not executor.draining]  # no people
+    if not there:
+        return [f"{name} is ready, but there is no executor", *_pilots_to_come(state)]
+    able = [executor for executor in there if executor.could_fit(needs)]
     if not able:
-        most = {n: max(x.capacity.amounts().get(n, 0) for x in state.executors.values()) for n in needs.amounts()}
-        lacking = [f"{n} {_amount(n, needs.amounts()[n])} (the most there is: {_amount(n, most[n])})" for n in most]
-        wrong = [text for text, n in zip(lacking, most, strict=True) if needs.amounts()[n] > most[n]]
-        return [
-            f"{name} needs {needs}, and no executor has that much: {', '.join(wrong) or 'not all of it in one place'}"
-        ]
-    if all(executor.draining for executor in able):
-        return [f"{name} is ready, but every executor that could take it is leaving"]
+        return [_never_fits(there, needs, name)]
+    if all(executor.draining or executor.away for executor in able):
+        return [_none_stays(state, able, name)]
+    able = [executor for executor in able if not executor.away]
     for group in record.queue.limits:
         if group.busy >= group.limit:
-            return [f"{name} is ready, but its group {group.path} is at its limit of {group.limit} tasks at once"]
+            return [
+                f"{name} is ready, but its group {group.path} is at its limit of {counted(group.limit, 'task')} at once"
+            ]
     if record.place in state.hosts:
         able = [executor for executor in able if executor.host == record.place]
         if not any(executor.fits(record) for executor in able):
             return [f"{name} is ready and waits for room on {record.place}, where it must run"]
     if any(executor.fits(record) for executor in able):
-        return [f"{name} is ready and will be placed in this moment"]
-    busy = sum(len(executor.spans) for executor in able)
-    return [f"{name} is ready and waits for {needs} to become free; {busy} spans are running on {len(able)} executors"]
+        return [f"{name} is ready and about to start"]
+    busy = "the executor is busy" if len(able) == 1 else f"all {len(able)} executors that could run it are busy"
+    return [
+        f"{name} is ready and waits for {needs} to become free; {busy}",
+        *_other_pythons(there, needs.python),
+    ]
+
+
+def _pilots_to_come(state: State) -> list[str]:
+    """What is done about it: pilots that are to bring executors, and why there are none."""
+    lines = []
+    for site in state.defined_sites.values():
+        starting = sum(pilot.starting for pilot in site.pilots.values())
+        if starting:
+            lines.append(f"site {site.name} was asked for {counted(starting, 'pilot')}")
+        elif site.away:
+            lines.append(f"site {site.name} is away" + (f": {site.reason}" if site.reason else ""))
+        elif site.rests_until > state.now:
+            lines.append(f"site {site.name} gets no pilot for now, because the last one failed: {site.trouble}")
+    return lines
+
+
+def _none_stays(state: State, able: list[ExecutorRecord], name: str) -> str:
+    """Why none of the executors that could run a task is given it: they leave, or their sites are away."""
+    away = sorted({_absence(state, executor) for executor in able if executor.away and not executor.draining})
+    if not away:
+        return f"{name} is ready, but every executor that could take it is leaving"
+    return f"{name} is ready, but where it could run is away: {', '.join(away)}; see bough site list"
+
+
+def _absence(state: State, executor: ExecutorRecord) -> str:
+    site = state.sites[executor.site]
+    return f"site {site.name} ({site.reason})" if site.reason else f"site {site.name}"
+
+
+def _never_fits(there: list[ExecutorRecord], needs: Needs, name: str) -> str:
+    """Why no executor could ever run a task: none has its Python, or enough of something."""
+    runs = [executor for executor in there if executor.runs(needs.python)]
+    if not runs:
+        python = needs.python
+        return (
+            f"{name} is a function submitted from Python {python}, and no executor with Python {python} is there"
+            f" (those that are there have {_versions(there)}); start one with that Python: bough executor start"
+        )
+    most = {n: max(x.capacity.amounts().get(n, 0) for x in runs) for n in needs.amounts()}
+    lacking = [f"{n} {_amount(n, needs.amounts()[n])} (the most there is: {_amount(n, most[n])})" for n in most]
+    wrong = [text for text, n in zip(lacking, most, strict=True) if needs.amounts()[n] > most[n]]
+    return f"{name} needs {needs}, and no executor has that much: {', '.join(wrong) or 'not all of it in one place'}"
+
+
+def _other_pythons(there: list[ExecutorRecord], python: str) -> list[str]:
+    """The executors that a function must leave out, whatever is free there."""
+    others = [executor for executor in there if not executor.runs(python)]
+    if not others:
+        return []
+    has = counted(len(others), "other executor has", "other executors have")
+    return [f"{has} Python {_versions(others)}, where a function submitted from Python {python} cannot run"]
+
+
+def _versions(executors: list[ExecutorRecord]) -> str:
+    return ", ".join(sorted({executor.python for executor in executors}))
 
 
 def _amount(resource: str, amount: float) -> str:
@@ -141,22 +305,26 @@ def _waiting(state: State, record: Record, index: int, name: str) -> list[str]:
         if kind == TimerKind.RETRY and id_ == record.id and element == index:
             return [f"{name} failed and will be retried in {max(when - state.now, 0):.1f} s"]
     lines = []
-    deps = list(record.after)
-    if isinstance(record, ArrayRecord):
-        deps += [dep for element, own in record.spec.element_after if element == index for dep in own]
-    open_deps = list(_unmet(state, deps))
+    open_deps = list(_unmet(state, _own_deps(record, index)))
     if open_deps:
         shown = ", ".join(_describe(state, dep) for dep in open_deps[:_MANY])
         more = f" and {len(open_deps) - _MANY} more" if len(open_deps) > _MANY else ""
         lines.append(f"{name} waits for {shown}{more}")
     for group in record.group.chain():
-        if group.disabled:
-            lines.append(f"its group {group.path or 'the workflow'} is disabled; bough enable {group.path or 'all'}")
+        if group.disabled or group.held:
+            lines.append(_group_holds(group))
         waiting = list(_unmet(state, group.after))
         if waiting:
             shown = ", ".join(_describe(state, dep) for dep in waiting[:_MANY])
             lines.append(f"its group {group.path} waits for {shown}")
     return lines or [f"{name} is waiting"]
+
+
+def _own_deps(record: Record, index: int) -> Iterator[Dep]:
+    """What a task waits for by itself, as an array or as an element."""
+    yield from record.after
+    if isinstance(record, ArrayRecord):
+        yield from (dep for element, own in record.spec.element_after if element == index for dep in own)
 
 
 def _unmet(state: State, deps: Iterable[Dep]) -> Iterator[Dep]:
@@ -185,5 +353,11 @@ def _describe(state: State, dep: Dep) -> str:
         return f"group {group.path} ({group.unfinished} unfinished)"
     record = state.records[dep.id]
     if dep.on is On.ARRAY and isinstance(record, ArrayRecord):
-        return f"array {record.id} ({record.length - record.counts[DONE]} of {record.length} not done)"
+        failed = record.runs(_FAILED_STATE, 0, record.length)
+        numbers = (at for start, stop in failed for at in range(start, min(stop, start + _MANY)))
+        some = [dependencies.label_of(record, at) for at in islice(numbers, _MANY)]
+        count = record.counts[FAILED]
+        more = f", {count} failed: {', '.join(some)}{', ...' if count > len(some) else ''}" if count else ""
+        left = f"{record.length - record.counts[DONE]} of {record.length} not done{more}"
+        return f"array {number_of(record.id)} ({left})"
     return f"{dependencies.name_of(record, dep.index)} ({TaskState(record.state_of(dep.index)).label})"

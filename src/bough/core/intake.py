@@ -12,27 +12,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
+from random import Random
 
 import msgspec
 
-from bough.core import lifecycle, retirement
-from bough.core.actions import amend, manual, reset, task_actions
+from bough.core import lifecycle, populations, retirement, sites
+from bough.core.actions import amend, manual, reset, task_actions, watching
 from bough.core.apply import APPLY
 from bough.core.effects import Effects
 from bough.core.graph import dependencies, submission, validation
 from bough.core.graph.readiness import key_of
 from bough.core.records.array_record import OPEN_STATES, PENDING_STATES, RUNNING, UNSUCCESSFUL_STATES, WAITING, Record
 from bough.core.records.attempts import Span
+from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.group_record import GroupRecord
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State, TimerKind
 from bough.core.storable import DECODED, latest, shortened, unstorable
+from bough.model.availability import ALWAYS
 from bough.model.events import facts, news
-from bough.model.events.arriving import News
+from bough.model.events.arriving import News, Recalled, RuleRecalled
 from bough.model.events.facts import Fact
-from bough.model.events.orders import Refuse, StopSpan
+from bough.model.events.orders import CancelPilot, ClearExecutor, KeepExecutor, Refuse, StopSpan
 from bough.model.ids import ROOT, ExecutorId, RecordId, Seconds, SpanId
 from bough.model.outcomes import Cause, Failure
+from bough.model.plurals import counted
 from bough.model.result_lists import cut
 from bough.model.tasks import Dep, GroupSpec, Kind, On
 
@@ -48,8 +52,9 @@ _MOST_DOUBLED = 60  # times that a wait is doubled: a float holds no more than 1
 class Intake:
     """See the module."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, random: Random) -> None:
         self._state = state
+        self._random = random
         self._facts: list[Fact] = []
         self._effects = Effects()
         handlers: dict[type, Handler] = {
@@ -58,13 +63,17 @@ class Intake:
             news.WorkFailed: self._on_failed,
             news.WorkStarted: self._on_started,
             news.WorkReturned: self._on_returned,
+            news.WorkStopped: self._on_stopped,
+            news.WorkObserved: self._on_observed,
             facts.Submitted: self._on_submitted,
             news.PagesAdded: self._on_pages,
             facts.ExecutorLost: self._on_executor_lost,
             facts.ExecutorJoined: self._on_executor_joined,
             facts.ExecutorDrained: self._on_executor_known,
             facts.ExecutorResized: self._on_resized,
-            facts.MemoLookedUp: self._on_recalled,
+            facts.MemoLookedUp: self._on_looked_up,
+            Recalled: self._on_recalled,
+            RuleRecalled: self._on_rule_recalled,
             news.GroupClosed: self._on_group_closed,
             news.Cancel: self._on_cancel,
             news.Kill: self._on_kill,
@@ -75,6 +84,9 @@ class Intake:
             news.Amend: self._on_amend,
             news.DeclareDone: self._on_declare_done,
             news.Prioritise: self._on_prioritise,
+            news.AddMonitors: self._on_add_monitors,
+            news.EndEarly: self._on_end_early,
+            news.SetRule: self._on_set_rule,
             news.TakeTask: self._on_take,
             facts.RunOpened: self._record,
             facts.RunClosed: self._record,
@@ -84,10 +96,26 @@ class Intake:
             facts.ExecutorSuspended: self._on_executor_known,
             facts.ExecutorResumed: self._on_executor_known,
             facts.Stopping: self._record,
+            facts.CheckpointKept: self._on_checkpoint,
+            facts.SiteRuleSet: self._on_site_rule,
+            facts.SiteLeft: self._on_site_left,
+            facts.SiteReturned: self._on_site_returned,
+            facts.SiteDefined: self._on_site_defined,
+            facts.SiteRemoved: self._on_site_removed,
+            facts.PilotQueued: self._on_pilot,
+            facts.PilotEnded: self._on_pilot,
             news.TakeLock: self._on_take_lock,
             news.FreeLock: self._on_free_lock,
             facts.GroupReleased: self._on_group_released,
             news.TaskAlive: self._on_alive,
+        }
+        self._due: dict[int, Callable[[int, int], None]] = {
+            TimerKind.RETRY: self._on_retry_due,
+            TimerKind.GROUP_LIMIT: self._on_group_limit,
+            TimerKind.SUSPENSION: self._on_suspension_over,
+            TimerKind.SILENCE: self._on_silence,
+            TimerKind.CLEARANCE: self._on_clearance,
+            TimerKind.PILOTS: self._on_rested,
         }
         self._handlers = {
             kind: handler if kind in DECODED else partial(self._check, handler) for kind, handler in handlers.items()
@@ -99,10 +127,10 @@ class Intake:
         handlers = self._handlers
         for event in events:
             handlers[type(event)](event)
-            if effects.skipped or effects.groups_to_retry:
+            if effects.skipped or effects.groups_to_retry or effects.populations:
                 self._follow_up()
         self._wake(self._state.now)
-        if effects.skipped or effects.groups_to_retry:
+        if effects.skipped or effects.groups_to_retry or effects.populations:
             self._follow_up()
         if effects.to_suspend:
             self._suspend()
@@ -251,15 +279,39 @@ class Intake:
         for low, high in span.parts(start, stop):
             self._record(facts.SpanReturned(span.id, low, high, RecordId(span.record.id)))
 
+    def _on_stopped(self, event: news.WorkStopped) -> None:
+        """Its task was cancelled or killed before, or comes again: what it wrote is worth knowing all the same."""
+        record = self._state.records.get(event.record)
+        if record is None or event.index >= record.length or event.detail.index != event.index:
+            return
+        self._record(
+            facts.OutputKept(
+                event.span, event.record, event.index, event.attempt, event.detail, event.host, event.executor
+            )
+        )
+
+    def _on_observed(self, event: news.WorkObserved) -> None:
+        """Of an attempt that counts no more nothing need be known; what was seen of another says that it runs."""
+        span, index = self._state.spans.get(event.span), event.index
+        if span is None or not event.observations or not span.has(index) or (span.behind and span.record.waits):
+            return
+        record = RecordId(span.record.id)
+        if span.record.state_of(index) != RUNNING:
+            self._record(facts.SpanStarted(event.span, index, index + 1, record))
+        self._record(facts.Observed(event.span, record, index, span.attempt, event.observations))
+
     def _on_executor_joined(self, event: facts.ExecutorJoined) -> None:
         if event.executor not in self._state.executors:
             self._record(event)
+            self._clear_if_away(event.executor)
 
     def _on_executor_known(
         self, event: facts.ExecutorDrained | facts.ExecutorSuspended | facts.ExecutorResumed
     ) -> None:
         if event.executor in self._state.executors:
             self._record(event)
+            if type(event) is facts.ExecutorResumed:  # it may have reconnected, and not know
+                self._clear_if_away(event.executor)
 
     def _on_resized(self, event: facts.ExecutorResized) -> None:
         executor = self._state.executors.get(event.executor)
@@ -277,6 +329,84 @@ class Intake:
             for index in _probably_running(span, in_front=span in front):
                 self._fail(span, news.WorkFailed(span.id, index, failure), gone=True)
         self._record(event)
+
+    def _on_checkpoint(self, event: facts.CheckpointKept) -> None:
+        record = self._state.records.get(event.record)
+        if record is not None and event.index < record.length and record.state_of(event.index) in OPEN_STATES:
+            self._record(event)
+
+    # --- sites -----------------------------------------------------------------------------------
+
+    def _on_site_rule(self, event: facts.SiteRuleSet) -> None:
+        site = self._state.sites.get(event.site)
+        if event.rule != (site.rule if site is not None else ALWAYS):
+            self._record(event)
+
+    def _on_site_left(self, event: facts.SiteLeft) -> None:
+        """A user's word is not taken back by the rule, and the rule's not said twice."""
+        site = self._state.sites.get(event.site)
+        if site is not None and site.away and not event.by_hand:
+            return
+        self._record(event)
+        site = self._state.sites[event.site]
+        for executor in site.executors:
+            self._clear_if_away(ExecutorId(executor))
+        self._effects.orders += [CancelPilot(pilot.id, site.name, event.grace) for pilot in site.pilots.values()]
+
+    def _on_site_returned(self, event: facts.SiteReturned) -> None:
+        site = self._state.sites.get(event.site)
+        if site is None or not site.away:
+            return
+        keep = [KeepExecutor(ExecutorId(number)) for number, executor in site.executors.items() if executor.spans]
+        self._record(event)
+        self._effects.orders += keep
+
+    def _on_site_defined(self, event: facts.SiteDefined) -> None:
+        site = self._state.defined_sites.get(event.site)
+        if site is None or site.spec != event.spec:
+            self._record(event)
+
+    def _on_site_removed(self, event: facts.SiteRemoved) -> None:
+        if event.site in self._state.defined_sites:
+            self._record(event)
+
+    def _on_pilot(self, event: facts.PilotQueued | facts.PilotEnded) -> None:
+        """Pilots that are forgotten, or were heard of already, are passed over."""
+        pilot = self._state.pilots.get(event.pilot)
+        if pilot is None or (type(event) is facts.PilotQueued and pilot.handle):
+            return
+        self._record(event)
+
+    def _on_rested(self, number: int, _: int) -> None:
+        self._state.pilots_due = True
+
+    def _clear_if_away(self, number: ExecutorId) -> None:
+        executor = self._state.executors[number]
+        if executor.away:
+            reason = sites.why_given_back(self._state.sites[executor.site])
+            self._effects.orders.append(
+                ClearExecutor(number, sites.grace_left(self._state, executor), shortened(reason))
+            )
+
+    def _take_back(self, executor: ExecutorRecord, now: Seconds) -> None:
+        """An executor whose site left has had its time: what it has not given back is taken."""
+        site = self._state.sites[executor.site]
+        if not site.away or now < site.deadline + sites.PATIENCE:
+            return
+        failure = Failure(Cause.GIVEN_BACK, shortened(sites.why_given_back(site)))
+        front = set(executor.front())
+        for span in list(executor.spans.values()):
+            self._take_span_back(span, failure, in_front=span in front)
+
+    def _take_span_back(self, span: Span, failure: Failure, *, in_front: bool) -> None:
+        """End a span where it is; what probably ran there has lost an attempt, the rest comes back unstarted."""
+        parts = [(low, high) for low, high in span.left]
+        for low, high in parts:
+            self._effects.orders.append(StopSpan(span.executor.id, span.id, low, high))
+        for index in _probably_running(span, in_front=in_front):
+            self._fail(span, news.WorkFailed(span.id, index, failure))
+        for low, high in parts if span.id in self._state.spans else []:
+            self._return(span, low, high)
 
     # --- what running tasks say of themselves ----------------------------------------------------
 
@@ -349,12 +479,24 @@ class Intake:
         if event.run not in self._state.workflows:
             self._record(event)
 
-    def _on_recalled(self, event: facts.MemoLookedUp) -> None:
-        record = self._state.records.get(event.record)
-        if record is None or not (record.awaits_memo or record.is_array) or (record.is_array and record.waits):
-            return
-        if record.runs(bytes((WAITING,)), event.start, event.stop):
+    def _on_looked_up(self, event: facts.MemoLookedUp) -> None:
+        if self._awaited(event):
             self._record(event)
+
+    def _on_recalled(self, event: Recalled) -> None:
+        """What was seen comes before the end, as of tasks that run; no rule is asked in between."""
+        for start, stop in self._awaited(event.found):
+            for seen in event.seen:
+                if seen.record == event.found.record and start <= seen.index < stop:
+                    self._record(seen)
+        self._on_looked_up(event.found)
+
+    def _awaited(self, found: facts.MemoLookedUp) -> list[list[int]]:
+        """The elements that wait for a lookup's answer."""
+        record = self._state.records.get(found.record)
+        if record is None or not (record.awaits_memo or record.is_array) or (record.is_array and record.waits):
+            return []
+        return record.runs(bytes((WAITING,)), found.start, found.stop)
 
     # --- actions that people ask for -------------------------------------------------------------
 
@@ -379,6 +521,21 @@ class Intake:
 
     def _on_prioritise(self, action: news.Prioritise) -> None:
         self._record(facts.Prioritised(action.target, action.priority))
+
+    def _on_add_monitors(self, action: news.AddMonitors) -> None:
+        if watching.is_lawful(self._state, action):
+            self._record(facts.MonitorsAdded(action.target, action.plan, action.stop))
+
+    def _on_end_early(self, action: news.EndEarly) -> None:
+        if watching.reach(self._state, action)[0]:
+            self._record(facts.EndAsked(action.target, action.verdict, action.monitor, action.reason, action.stop))
+
+    def _on_set_rule(self, action: news.SetRule, recalled: tuple[facts.RecalledMember, ...] = ()) -> None:
+        if populations.is_lawful(self._state, action):
+            self._record(facts.RuleSet(action.target, action.rule, recalled))
+
+    def _on_rule_recalled(self, event: RuleRecalled) -> None:
+        self._on_set_rule(event.action, event.recalled)
 
     def _on_reset(self, action: news.Reset) -> None:
         parts, _ = reset.reach(self._state, action)
@@ -419,21 +576,31 @@ class Intake:
     # --- what is due by the clock -----------------------------------------------------------------
 
     def _wake(self, now: Seconds) -> None:
-        state = self._state
-        while (timer := state.due_timer(now)) is not None:
+        while (timer := self._state.due_timer(now)) is not None:
             _, kind, number, index = timer
-            if kind == TimerKind.RETRY:
-                record = state.records.get(number)
-                if record is not None and record.state_of(index) == WAITING and record.failures_of(index) != (0, 0):
-                    self._record(facts.RetryDue(RecordId(number), index))
-            elif kind == TimerKind.GROUP_LIMIT:
-                if number in state.groups:
-                    self._expire(state.groups[number])
-            elif kind == TimerKind.SUSPENSION:
-                if number in state.executors and 0 < state.executors[number].suspended <= now:
-                    self._record(facts.ExecutorResumed(ExecutorId(number)))
-            elif number in state.spans:
-                self._resend_if_silent(state.spans[number], now)
+            self._due[kind](number, index)
+
+    def _on_retry_due(self, number: int, index: int) -> None:
+        record = self._state.records.get(number)
+        if record is not None and record.state_of(index) == WAITING and record.failures_of(index) != (0, 0):
+            self._record(facts.RetryDue(RecordId(number), index))
+
+    def _on_group_limit(self, number: int, _: int) -> None:
+        if number in self._state.groups:
+            self._expire(self._state.groups[number])
+
+    def _on_suspension_over(self, number: int, _: int) -> None:
+        executor = self._state.executors.get(number)
+        if executor is not None and 0 < executor.suspended <= self._state.now:
+            self._record(facts.ExecutorResumed(ExecutorId(number)))
+
+    def _on_silence(self, number: int, _: int) -> None:
+        if number in self._state.spans:
+            self._resend_if_silent(self._state.spans[number], self._state.now)
+
+    def _on_clearance(self, number: int, _: int) -> None:
+        if number in self._state.executors:
+            self._take_back(self._state.executors[number], self._state.now)
 
     def _resend_if_silent(self, span: Span, now: Seconds) -> None:
         """Send a span again of which nothing was heard for too long; what it still does there is ended."""
@@ -441,14 +608,8 @@ class Intake:
         if now < span.heard + patience:
             self._state.set_timer(span.heard + patience, TimerKind.SILENCE, span.id)
             return
-        parts = [(low, high) for low, high in span.left]
-        for low, high in parts:
-            self._effects.orders.append(StopSpan(span.executor.id, span.id, low, high))
         failure = Failure(Cause.LOST, shortened(f"no word of it from {span.executor.host} for {patience:g} s"))
-        for index in _probably_running(span, in_front=True):
-            self._fail(span, news.WorkFailed(span.id, index, failure))
-        for low, high in parts if span.id in self._state.spans else []:
-            self._return(span, low, high)
+        self._take_span_back(span, failure, in_front=True)
 
     def _expire(self, group: GroupRecord) -> None:
         """The time limit of a group is over: what runs in it is ended, the rest is not started."""
@@ -491,6 +652,11 @@ class Intake:
         self._record_skipped()
         while self._effects.groups_to_retry:
             self._try_again(self._effects.groups_to_retry.pop())
+        while self._effects.populations:
+            occasions, self._effects.populations = self._effects.populations, []
+            for occasion in occasions:
+                populations.ask(self._state, self._random, occasion, self._record)
+            self._record_skipped()
 
     def _try_again(self, group: GroupRecord) -> None:
         """A whole group is tried again, because the user allowed so many retries of it."""
@@ -512,6 +678,8 @@ def verdict(state: State, span: Span, index: int, failure: Failure) -> tuple[Fai
     record, now = span.record, state.now
     failures, losses = record.failures_of(index)
     limits = record.spec.limits
+    if failure.cause is Cause.GIVEN_BACK:
+        return failure, now
     if failure.site:
         if _can_go_elsewhere(state, span, index):
             return failure, now
@@ -519,8 +687,11 @@ def verdict(state: State, span: Span, index: int, failure: Failure) -> tuple[Fai
     if failure.cause is Cause.LOST:
         if losses + 1 < limits.losses:
             return failure, now
-        message = shortened(f"{losses + 1} executors or workers died while running it: {failure.message}")
+        died = counted(losses + 1, "executor or worker", "executors or workers")
+        message = shortened(f"{died} died while running it: {failure.message}")
         return msgspec.structs.replace(failure, message=message), NEVER
+    if span.attempt <= failure.restarts:
+        return failure, now  # a monitor wants it so, and no retry is used up
     if failures >= limits.retries or failure.cause in {Cause.KILLED, Cause.CANCELLED}:
         return failure, NEVER
     return failure, latest(now + limits.backoff * 2 ** min(failures, _MOST_DOUBLED))
@@ -530,7 +701,11 @@ def _can_go_elsewhere(state: State, span: Span, index: int) -> bool:
     """Whether there is an executor that could run it and on which it has not failed yet."""
     record = span.record
     tried = {span.executor.id, *(record.avoid if isinstance(record, TaskRecord) else record.avoided.get(index, ()))}
-    others = (executor for executor in state.executors.values() if executor.id not in tried and not executor.draining)
+    others = (
+        executor
+        for executor in state.executors.values()
+        if executor.id not in tried and not (executor.draining or executor.away)
+    )
     return any(executor.could_fit(record.needs) for executor in others)
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 from bough.core.records.array_record import ENDED_STATES, OCCUPYING_STATES, READY, ArrayRecord, Record
 from bough.core.records.attempts import Span
 from bough.core.records.group_record import STATES, GroupRecord
-from bough.core.records.ready_queue import is_valid
+from bough.core.records.population_record import Population
+from bough.core.records.ready_queue import HAD_RUN, is_valid
+from bough.core.records.task_series import MOST_FIRED, MOST_KEPT, MOST_METRICS, MOST_TAGS
 from bough.core.state import State
 from bough.errors import InvariantBroken
 from bough.model import ranges
@@ -27,6 +29,9 @@ def check(state: State) -> None:
     _limits(state)
     _totals(state)
     _shapes(state)
+    _watched(state)
+    _sites(state)
+    _populations(state)
 
 
 def _demand(holds: bool, law: str) -> None:
@@ -66,7 +71,7 @@ def _ready(state: State, record: Record) -> None:
     runs = record.runs(bytes((READY,)), 0, record.length)
     _demand(record.ready == ranges.size(runs), f"record {record.id} says {record.ready} ready, has {runs}")
     if isinstance(record, ArrayRecord):
-        offered = sorted([start, stop] for start, stop, _ in record.ready_ranges)
+        offered = sorted([start, stop] for start, stop, _ in [*record.given_back, *record.ready_ranges])
         indexes = [index for start, stop in offered for index in range(start, stop)]
         truth = [index for start, stop in runs for index in range(start, stop)]
         _demand(indexes == truth, f"array {record.id} offers {offered}, ready are {runs}")
@@ -117,18 +122,21 @@ def _resources(state: State) -> None:
         used: dict[str, float] = {}
         has = executor.capacity.amounts()
         for span in executor.spans.values():
-            wants = span.record.spec.needs.amounts()
+            wants = span.queue.needs.amounts()
             for name, amount in wants.items():
                 used[name] = used.get(name, 0) + amount * span.width
             law = f"span {span.id} was to start at once on executor {executor.id}, which has {has}, with {used} taken"
             _demand(span.queued or executor.wide or all(used[name] <= has.get(name, 0) + 1e-9 for name in wants), law)
+            python = span.queue.needs.python
+            law = f"span {span.id} needs Python {python}, executor {executor.id} has {executor.python}"
+            _demand(executor.runs(python), law)
         for name, amount in has.items():
             free = executor.free(name)
             law = f"executor {executor.id}: {name} free {free} + used {used.get(name, 0)} is not {amount}"
             _demand(abs(free + used.get(name, 0) - amount) < 1e-6, law)
         load = sum(span.load for span in executor.spans.values())
         _demand(abs(load - executor.load) < 1e-6, f"executor {executor.id}: load {executor.load}, should be {load}")
-        cores = sum(span.record.queue.cores * span.width for span in executor.spans.values() if not span.load)
+        cores = sum(span.queue.cores * span.width for span in executor.spans.values() if not span.load)
         _demand(abs(cores - executor.long_cores) < 1e-6, f"executor {executor.id}: {cores} cores of long tasks")
 
 
@@ -141,9 +149,30 @@ def _limits(state: State) -> None:
             _demand(busy <= group.limit, f"group {group.id} has {busy} tasks out, over its limit of {group.limit}")
 
 
+def _sites(state: State) -> None:
+    members = {site.name: set(site.executors) for site in state.sites.values()}
+    for executor in state.executors.values():
+        _demand(executor.id in members.get(executor.site, ()), f"the site of executor {executor.id} does not know it")
+        away = state.sites[executor.site].away
+        _demand(executor.away == away, f"executor {executor.id} does not know whether its site is away")
+        shut = not away or executor.id not in state.open_executors
+        _demand(shut, f"executor {executor.id} of a site that left may take something")
+    _demand(sum(map(len, members.values())) == len(state.executors), "a site has executors that are not there")
+    defined = {site.name for site in state.sites.values() if site.spec is not None}
+    _demand(defined == set(state.defined_sites), "the index of sites with a definition is wrong")
+    flying = {number for site in state.defined_sites.values() for number in site.pilots}
+    _demand(flying == set(state.pilots), "a site and the core know different pilots")
+    hosts = [x.host for x in state.executors.values() if not (x.draining or x.away)]
+    counted = {host: hosts.count(host) for host in hosts}
+    _demand(state.hosts == counted, f"hosts are {counted}, the core says {state.hosts}")
+    for record in state.records.values():
+        if isinstance(record, ArrayRecord) and record.given_back:
+            _demand(record.urgent == HAD_RUN, f"array {record.id} has what was given back, and does not go first")
+
+
 def _totals(state: State) -> None:
     for workflow in {group.workflow for group in state.groups.values()}:
-        held = sum(s.record.queue.cores * s.width for s in state.spans.values() if s.record.group.workflow is workflow)
+        held = sum(s.queue.cores * s.width for s in state.spans.values() if s.record.group.workflow is workflow)
         _demand(abs(held - workflow.cores) < 1e-6, f"workflow {workflow.run} holds {held} cores, not {workflow.cores}")
     for name, lock in state.locks.items():
         owner = state.spans.get(lock.span)
@@ -161,6 +190,40 @@ def _totals(state: State) -> None:
     _demand(abs(cores - state.cores) < 1e-6, f"{cores} cores, the core says {state.cores}")
 
 
+def _watched(state: State) -> None:
+    """What is kept of watched tasks is bounded, and of what has not ended."""
+    for id_, elements in state.watch.seen.by_record.items():
+        record = state.records.get(id_)
+        for index, seen in elements.items():
+            is_open = record is not None and index < record.length and record.state_of(index) not in ENDED_STATES
+            _demand(is_open, f"something is kept of what was seen of {id_}.{index}, which has ended")
+            kept = [len(series.points) for series in seen.metrics.values()]
+            _demand(len(kept) <= MOST_METRICS and max(kept, default=0) <= MOST_KEPT, f"{id_}.{index}: too many points")
+            _demand(len(seen.fired) <= MOST_FIRED and len(seen.tags) <= MOST_TAGS, f"{id_}.{index}: too much fired")
+        _demand(bool(elements), f"an empty table of record {id_} is kept")
+    _demand(state.watch.endings.keys() <= state.spans.keys(), "a span that is gone is to be ended")
+    _demand(state.watch.added.keys() <= state.records.keys(), "a record that is gone is watched")
+    for id_ in state.watch.added:
+        _demand(state.records[id_].group.workflow.watched, f"record {id_} is watched, its workflow does not know")
+
+
+def _populations(state: State) -> None:
+    """What is kept sorted of populations is what their members say."""
+    for population in state.populations.all():
+        known = population.id in (state.groups if population.is_group else state.records)
+        _demand(known, f"there is a population of {population.id}, which is not there")
+        again = Population.restored(population.kept())
+        same = (again.rankings, again.going) == (population.rankings, population.going)
+        _demand(same, f"the ranking of population {population.id} is wrong")
+        pairs = zip(again.averages, population.averages, strict=True)
+        close = all(len(ours) == len(theirs) for ours, theirs in pairs)
+        _demand(close, f"the averages of population {population.id} are wrong")
+        for record, elements in population.marks.items():
+            for index, marks in elements.items():
+                ended = state.records[record].state_of(index) in ENDED_STATES
+                _demand(marks.has_ended or not ended, f"population {population.id}: {record}.{index} has ended")
+
+
 def _waits(record: Record) -> int:
     """What a record waits for; of no meaning once it has ended."""
     return record.waits if any(state not in ENDED_STATES for state in _states(record)) else 0
@@ -170,13 +233,16 @@ def picture(state: State) -> dict[str, object]:
     """What two states must agree on to be the same; for replay and snapshot tests."""
     return {
         "records": {
-            r.id: (_states(r), _waits(r), r.priority, r.held, [r.failures_of(i) for i in range(r.length)], r.ready)
+            r.id: (
+                (_states(r), _waits(r), r.priority, r.held, [r.failures_of(i) for i in range(r.length)], r.ready),
+                state.watch.added.get(r.id),
+            )
             for r in state.records.values()
         },
         "groups": {
             g.id: (
                 (g.counts, g.unfinished, g.closed, g.finished, g.waits, g.held, g.disabled, g.failed_by),
-                (g.released, g.released_children, g.busy, g.tried, g.deadline),
+                (g.released, g.released_children, g.busy, g.tried, g.deadline, g.watch),
             )
             for g in state.groups.values()
         },
@@ -193,10 +259,31 @@ def picture(state: State) -> dict[str, object]:
             for x in state.executors.values()
         },
         "workflows": {
-            w.run: (w.name, w.group.id, w.closed, w.memos, w.fail_fast, w.first_failure, w.occurrences, w.files.all())
+            w.run: (
+                w.name,
+                w.group.id,
+                w.closed,
+                (w.memos, w.reuse),
+                w.fail_fast,
+                w.first_failure,
+                w.occurrences,
+                w.files.all(),
+            )
             for w in state.workflows.values()
         },
+        "sites": {
+            s.name: (s.rule, s.away, s.reason, s.by_hand, s.deadline, sorted(s.executors)) for s in state.sites.values()
+        },
+        "checkpoints": state.checkpoints,
+        "pilots": (
+            {p.id: (p.site, p.state, p.handle, p.asked) for p in state.pilots.values()},
+            {s.name: (s.spec, s.offers, s.failures, s.rests_until, s.trouble) for s in state.defined_sites.values()},
+            state.last_pilot,
+        ),
+        "first": {r.id: r.urgent for r in state.records.values() if r.ready},
         "locks": {name: (lock.span, lock.index) for name, lock in state.locks.items()},
+        "watch": (state.watch.seen.by_record, state.watch.endings),
+        "populations": sorted((one.kept() for one in state.populations.all()), key=lambda one: (one.is_group, one.id)),
         "places": ({r.id: r.place for r in state.records.values()}, state.hosts),
         "totals": (state.unfinished, state.open_arrays, state.last_span, state.turn, state.stopping),
     }

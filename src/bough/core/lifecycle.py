@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import cast
 
+from bough.core import populations
 from bough.core.effects import Effects
 from bough.core.graph import dependencies
 from bough.core.graph.readiness import elements_free
 from bough.core.graph.submission import grow
+from bough.core.growth import ask_for_more
+from bough.core.pilots import executor_came
 from bough.core.records.array_record import (
     CANCELLED,
     DONE,
@@ -29,7 +32,9 @@ from bough.core.records.array_record import (
 from bough.core.records.attempts import WHOLE, Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.group_record import GroupRecord, Waiter
+from bough.core.records.ready_queue import CAME_BACK, HAD_RUN
 from bough.core.records.task_record import TaskRecord
+from bough.core.sites import add_executor, remove_executor
 from bough.core.state import State, TimerKind
 from bough.core.storable import shortened
 from bough.model import ranges
@@ -43,10 +48,10 @@ from bough.model.runtimes import SHORT
 def executor_joined(state: State, effects: Effects | None, fact: facts.ExecutorJoined) -> None:
     """There is room."""
     executor = ExecutorRecord(fact) if fact.each is None else RelayExecutorRecord(fact)
-    state.executors[fact.executor] = executor
-    state.cores += fact.capacity.cores
-    state.hosts[executor.host] = state.hosts.get(executor.host, 0) + 1
+    add_executor(state, executor)
     state.update_open(executor)
+    if fact.pilot:
+        executor_came(state, fact)
 
 
 def executor_resized(state: State, effects: Effects | None, fact: facts.ExecutorResized) -> None:
@@ -81,17 +86,15 @@ def executor_drained(state: State, effects: Effects | None, fact: facts.Executor
     executor = state.executors[fact.executor]
     if not executor.draining:
         executor.draining = True
-        state.forget_host(executor.host)
+        if not executor.away:
+            state.forget_host(executor.host)
     state.update_open(executor)
 
 
 def executor_lost(state: State, effects: Effects | None, fact: facts.ExecutorLost) -> None:
     """All that was with it is given back, to go first; the losses were counted before, one by one."""
-    executor = state.executors.pop(fact.executor)
-    state.open_executors.pop(fact.executor, None)
-    state.cores -= executor.capacity.cores
-    if not executor.draining:
-        state.forget_host(executor.host)
+    executor = state.executors[fact.executor]
+    remove_executor(state, executor)
     for span in list(executor.spans.values()):
         left, span.left = span.left, []
         for start, stop in left:
@@ -120,7 +123,7 @@ def place_task(state: State, fact: facts.Placed, record: TaskRecord, executor: E
     number, attempt, behind = fact.span, fact.attempt, fact.behind
     state.task_placed(record, WAITING if behind else READY)
     record.attempt = attempt
-    record.urgent = False
+    record.urgent = 0
     mean = record.runtime.mean
     load = mean if mean <= SHORT else 0.0
     span = Span(number, record, 0, 1, attempt, executor, WHOLE, fact.backlog, load, behind)
@@ -135,7 +138,7 @@ def place_task(state: State, fact: facts.Placed, record: TaskRecord, executor: E
 
 def place_elements(state: State, fact: facts.Placed, record: ArrayRecord, executor: ExecutorRecord) -> None:
     """Elements of an array went to an executor; the caller updates whether the executor is open."""
-    number, start, stop, attempt = fact.span, fact.start, fact.stop, fact.attempt
+    number, start, stop, attempt, urgent = fact.span, fact.start, fact.stop, fact.attempt, record.urgent
     state.move(record, start, stop, PLACED)
     record.took(start, stop, attempt)
     mean = record.runtime.mean
@@ -150,8 +153,8 @@ def place_elements(state: State, fact: facts.Placed, record: ArrayRecord, execut
         start_clocks(state, record.group)
     if record.spec.limits.resend_after:
         watch_silence(state, span)
-    if record.urgent:  # only what was lost goes before others, not the rest of its array
-        record.urgent = False
+    if urgent and not record.given_back:  # only what came back goes before others, not the rest of its array
+        record.urgent = 0
         if record.ready:
             state.enqueue(record)
 
@@ -278,6 +281,8 @@ def task_ended(  # noqa: PLR0917 called for every task: names would cost
     """A loose task succeeded; `host` says where, if that is behind a relay."""
     record.runtime.note(1, seconds)
     state.task_done(record)
+    if state.checkpoints:
+        _forget_checkpoints(state, record.id, 0, 1)
     record.turn = state.turn
     record.ran_at = host or span.executor.host
     if span.executor.trouble or record.trouble is not None:
@@ -287,6 +292,10 @@ def task_ended(  # noqa: PLR0917 called for every task: names would cost
     if several:
         record.attempt = span.attempt  # a replica may have a later one
         end_attempts(state, effects, record, 0, 1)
+    if state.seen:
+        state.seen.pop(record.id, None)
+    if state.ruled:
+        populations.ended(state, effects, record, 0, 1, good=True)
     waiters = record.dependents
     if waiters:
         record.dependents = None
@@ -314,6 +323,8 @@ def _elements_ended(
     record.runtime.note(stop - start, fact.seconds)
     state.move(record, start, stop, DONE)
     record.succeed(Success(start, stop, state.turn, record.id, start, span.attempt))
+    if state.checkpoints:
+        _forget_checkpoints(state, record.id, start, stop)
     span.heard = state.now
     ranges.take(span.left, start, stop)
     if span.executor.trouble or record.avoided:
@@ -346,8 +357,11 @@ def element_failed(state: State, effects: Effects | None, fact: facts.ElementFai
     span.heard = state.now
     failures, losses = record.failures_of(index)
     lost = fact.failure.cause is Cause.LOST
-    forgiven = fact.failure.site and fact.retry_at >= 0  # it goes elsewhere, and that costs it nothing
-    if forgiven or (lost and fact.retry_at >= 0):
+    again = fact.retry_at >= 0
+    elsewhere = fact.failure.site and again
+    given_back = fact.failure.cause is Cause.GIVEN_BACK or span.attempt <= fact.failure.restarts
+    forgiven = elsewhere or (again and given_back)  # which costs it nothing
+    if elsewhere or (lost and again):
         record.avoid_at(index, span.executor.id)
     if fact.gone:
         state.attempts.keep_late(span, index, index + 1)
@@ -373,11 +387,30 @@ def element_failed(state: State, effects: Effects | None, fact: facts.ElementFai
         state.move(record, index, index + 1, FAILED)
         dependencies.ended(state, effects, record, index, index + 1)
     else:
+        ask_for_more(state, span, fact)
+        populations.begins_anew(state, record, index)
         state.move(record, index, index + 1, WAITING)
         if fact.retry_at <= state.now:
-            state.free(record, index, index + 1, first=lost or forgiven)
+            state.free(record, index, index + 1, first=HAD_RUN if lost or forgiven else 0)
+            if effects is not None:
+                effects.freed.append((record, index, index + 1))
         else:
             state.set_timer(fact.retry_at, TimerKind.RETRY, record.id, index)
+
+
+def checkpoint_kept(state: State, effects: Effects | None, fact: facts.CheckpointKept) -> None:
+    """The next attempt of an element begins where the last one was."""
+    state.checkpoints.setdefault(fact.record, {})[fact.index] = fact.digest
+
+
+def _forget_checkpoints(state: State, record: int, start: int, stop: int) -> None:
+    """Elements have succeeded."""
+    kept = state.checkpoints.get(record)
+    if kept is not None:
+        for index in [index for index in kept if start <= index < stop]:
+            del kept[index]
+        if not kept:
+            del state.checkpoints[record]
 
 
 def retry_due(state: State, effects: Effects | None, fact: facts.RetryDue) -> None:
@@ -441,6 +474,8 @@ def pages_added(state: State, effects: Effects | None, fact: news.PagesAdded) ->
         dependencies.array_complete(state, effects, record)
     if count and record.waits == 0:
         elements_free(state, effects, record, start, record.length, candidates=fact.reuse or None)
+        if effects is not None and (record.after or record.group.gated):
+            effects.freed.append((record, start, record.length))
     elif count and (failure := dependencies.why_skipped(state, record)) is not None and effects is not None:
         effects.skipped.append((record, start, record.length, failure))
 
@@ -475,4 +510,6 @@ def _wait_or_free(state: State, effects: Effects | None, record: Record, start: 
         if failure is not None and effects is not None:
             effects.skipped.append((record, 0, 1, failure))
     else:
-        state.free(record, start, stop, first=True)
+        state.free(record, start, stop, first=CAME_BACK)
+        if effects is not None and isinstance(record, TaskRecord):
+            effects.freed.append((record, start, stop))

@@ -15,9 +15,11 @@ import msgspec
 from bough.core import explain, snapshot
 from bough.core.apply import APPLY
 from bough.core.effects import Effects
+from bough.core.graph.readiness import still_ready
 from bough.core.intake import Intake
 from bough.core.replay_checks import fitted, misfit, pass_over, reserve
 from bough.core.scheduling.placement import Placement
+from bough.core.scheduling.provisioning import provision
 from bough.core.state import State
 from bough.model.events.arriving import News
 from bough.model.events.facts import Fact
@@ -57,12 +59,12 @@ class Machine:
         self.state.turn = last_turn
         self.state.last_span = last_span
         self._placement = Placement(self.state, Random(seed))
-        self._intake = Intake(self.state)
+        self._intake = Intake(self.state, Random(seed))
 
     # --- driving ---------------------------------------------------------------------------------
 
     def turn(self, now: Seconds, events: Iterable[News]) -> Turn:
-        """Take in what arrived, then let the policy place what can be placed."""
+        """Take in what arrived, then let the policies place what can be placed, and ask for pilots for the rest."""
         state = self.state
         state.now = now
         state.turn += 1
@@ -73,6 +75,12 @@ class Machine:
         if state.due and not state.stopping:
             written += self._placement.ask(now, effects.orders)
             state.due = False
+            state.pilots_due = True
+        if state.defined_sites and state.pilots_due and not state.stopping:
+            written += provision(state, effects.orders)
+            state.pilots_due = False
+        if effects.freed:
+            written += still_ready(effects.freed)
         if not written:
             state.turn -= 1
         complaints, state.complaints = state.complaints, []
@@ -152,6 +160,6 @@ class Machine:
         return explain.explain(self.state, record, index)
 
     def counts(self) -> dict[str, int]:
-        """Tasks by state, over all groups."""
+        """Tasks by state, over all groups; the states' own names, so that placed ones can be told apart."""
         totals = [sum(column) for column in zip(*(g.counts for g in self.state.groups.values()), strict=True)]
-        return {TaskState(number).label: count for number, count in enumerate(totals)}
+        return {TaskState(number).name.lower(): count for number, count in enumerate(totals)}

@@ -108,6 +108,28 @@ def _executor(
     return "" if fact.executor in state.executors else f"there is no executor {fact.executor}"
 
 
+def _checkpoint(state: State, fact: facts.CheckpointKept) -> str:
+    return "" if fact.record in state.records else f"there is no record {fact.record}"
+
+
+def _returned_site(state: State, fact: facts.SiteReturned) -> str:
+    site = state.sites.get(fact.site)
+    return "" if site is not None and site.away else f"the site {fact.site} is not away"
+
+
+def _defined_site(state: State, fact: facts.SiteRemoved | facts.PilotAsked) -> str:
+    if isinstance(fact, facts.PilotAsked) and fact.pilot in state.pilots:
+        return f"there is a pilot {fact.pilot} already"
+    return "" if fact.site in state.defined_sites else f"the site {fact.site} has no definition"
+
+
+def _pilot(state: State, fact: facts.PilotQueued | facts.PilotEnded) -> str:
+    pilot = state.pilots.get(fact.pilot)
+    if pilot is None:
+        return f"there is no pilot {fact.pilot}"
+    return f"pilot {fact.pilot} is queued already" if isinstance(fact, facts.PilotQueued) and pilot.handle else ""
+
+
 def _resized(state: State, fact: facts.ExecutorResized) -> str:
     executor = state.executors.get(fact.executor)
     return "" if executor is not None and executor.wide else f"there is no relay {fact.executor}"
@@ -181,6 +203,22 @@ def _failed(state: State, fact: facts.ElementFailed) -> str:
     return f"there is no span {fact.span}" if span is None else _unless_with(span, fact.index, fact.index + 1)
 
 
+def _output(state: State, fact: facts.OutputKept) -> str:
+    return "" if fact.record in state.records else f"there is no record {fact.record}"
+
+
+def _observed(state: State, fact: facts.Observed) -> str:
+    record = state.records.get(fact.record)
+    if record is None:
+        return f"there is no record {fact.record}"
+    return _unless_all(record, OPEN_STATES, fact.index, fact.index + 1)
+
+
+def _monitors(state: State, fact: facts.MonitorsAdded | facts.RuleSet) -> str:
+    known = fact.target.id in (state.groups if fact.target.is_group else state.records)
+    return "" if known else f"there is no {'group' if fact.target.is_group else 'record'} {fact.target.id}"
+
+
 def _due(state: State, fact: facts.RetryDue) -> str:
     record = state.records.get(fact.record)
     if record is None:
@@ -237,6 +275,12 @@ _LOOK: dict[type, Callable[..., str]] = {
     facts.ExecutorSuspended: _executor,
     facts.ExecutorResumed: _executor,
     facts.ExecutorResized: _resized,
+    facts.SiteReturned: _returned_site,
+    facts.CheckpointKept: _checkpoint,
+    facts.SiteRemoved: _defined_site,
+    facts.PilotAsked: _defined_site,
+    facts.PilotQueued: _pilot,
+    facts.PilotEnded: _pilot,
     facts.Submitted: _submitted,
     news.PagesAdded: _pages,
     facts.WasReset: _reset,
@@ -248,6 +292,10 @@ _LOOK: dict[type, Callable[..., str]] = {
     facts.SpanAlive: _of_span,
     facts.SpanEnded: _ended,
     facts.ElementFailed: _failed,
+    facts.OutputKept: _output,
+    facts.Observed: _observed,
+    facts.MonitorsAdded: _monitors,
+    facts.RuleSet: _monitors,
     facts.RetryDue: _due,
     facts.MemoLookedUp: _recalled,
     facts.Skipped: _not_runnable,

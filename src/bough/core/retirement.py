@@ -13,17 +13,21 @@ from itertools import islice
 
 import msgspec
 
+from bough.core import populations
 from bough.core.effects import Effects
 from bough.core.lifecycle import end_attempts
 from bough.core.records.array_record import Record
 from bough.core.records.group_record import GroupRecord, Workflow
+from bough.core.records.population_record import KeptPopulation, Population
 from bough.core.records.task_record import TaskRecord
+from bough.core.records.watch_index import AddedPlans
 from bough.core.snapshot import (
     KeptArray,
     KeptGroup,
     KeptTask,
     KeptWorkflow,
     add_kept,
+    add_plans,
     kept_array,
     kept_group,
     kept_task,
@@ -46,6 +50,8 @@ class Piece(msgspec.Struct, array_like=True):
     groups: list[KeptGroup]
     tasks: list[KeptTask]
     arrays: list[KeptArray]
+    added: list[tuple[int, AddedPlans]] = []  # by record: plans that watch it, added after it was submitted
+    populations: list[KeptPopulation] = []  # in the first one
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -62,24 +68,40 @@ def may_retire(state: State, run: int) -> bool:
     return workflow is not None and workflow.group.id != ROOT and workflow.closed and workflow.group.finished
 
 
-def pieces(workflow: Workflow) -> Iterator[bytes]:
+def pieces(state: State, run: int) -> Iterator[bytes]:
     """A workflow that is over, piece by piece; it must not change until the last one is there."""
+    workflow, added = state.workflows[run], state.watch.added
     records = workflow.group.records()
     groups = [kept_group(group) for group in _below(workflow.group)]
-    yield _piece([kept_workflow(workflow)], groups, islice(records, PIECE))
+    kept = [one.kept() for one in state.populations.all() if _is_of(state, one, workflow)]
+    yield _piece([kept_workflow(workflow)], groups, islice(records, PIECE), added, kept)
     while some := list(islice(records, PIECE)):
-        yield _piece([], [], some)
+        yield _piece([], [], some, added, [])
 
 
-def _piece(workflows: list[KeptWorkflow], groups: list[KeptGroup], records: Iterable[Record]) -> bytes:
+def _is_of(state: State, population: Population, workflow: Workflow) -> bool:
+    group = state.groups[GroupId(population.id)] if population.is_group else state.records[population.id].group
+    return group.workflow is workflow
+
+
+def _piece(
+    workflows: list[KeptWorkflow],
+    groups: list[KeptGroup],
+    records: Iterable[Record],
+    added: dict[int, AddedPlans],
+    populations: list[KeptPopulation],
+) -> bytes:
     tasks: list[KeptTask] = []
     arrays: list[KeptArray] = []
+    plans: list[tuple[int, AddedPlans]] = []
     for record in records:
+        if record.id in added:
+            plans.append((record.id, added[record.id]))
         if isinstance(record, TaskRecord):
             tasks.append(kept_task(record))
         else:
             arrays.append(kept_array(record))
-    return zlib.compress(_encode(Piece(workflows, groups, tasks, arrays)), _LEVEL)
+    return zlib.compress(_encode(Piece(workflows, groups, tasks, arrays, plans, populations)), _LEVEL)
 
 
 def pack(kept: list[bytes]) -> bytes:
@@ -143,6 +165,9 @@ def _put_back(state: State, kept: list[Piece]) -> None:
             group.spec = msgspec.structs.replace(group.spec, name=f"{workflow.name}#{workflow.run}")
     items = [one for piece in kept for some in (piece.tasks, piece.arrays) for one in some]
     add_kept(state, workflows, groups, items)
+    add_plans(state, [one for piece in kept for one in piece.added])
+    for population in (one for piece in kept for one in piece.populations):
+        state.populations.put(Population.restored(population))
 
 
 def _forget(state: State, effects: Effects | None, workflow: Workflow) -> None:
@@ -151,7 +176,10 @@ def _forget(state: State, effects: Effects | None, workflow: Workflow) -> None:
     templates: dict[str, None] = {}
     for record in list(group.records()):
         end_attempts(state, effects, record, 0, record.length)
+        populations.forget_record(state, record)
         del state.records[record.id]
+        state.watch.forget_record(record.id)
+        state.checkpoints.pop(record.id, None)
         like = record.shared_spec if isinstance(record, TaskRecord) else record.spec
         if like.template:
             templates[like.template] = None
@@ -163,6 +191,7 @@ def _forget(state: State, effects: Effects | None, workflow: Workflow) -> None:
     inside: list[GroupRecord] = []
     for one in _below(group):
         del state.groups[GroupId(one.id)]
+        state.populations.remove(is_group=True, id_=one.id)
         state.held_groups -= one.held
         state.timed_groups -= one.timeout > 0
         inside.append(one)

@@ -7,7 +7,7 @@ give the same answers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -17,14 +17,24 @@ from bough.core.records.array_record import READY, WAITING, ArrayRecord, Record
 from bough.core.records.attempts import WHOLE, Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.group_record import GroupRecord, Workflow
+from bough.core.records.pilot_record import PilotRecord
+from bough.core.records.population_record import KeptPopulation, Population
+from bough.core.records.site_record import SiteRecord
 from bough.core.records.task_record import TaskRecord
+from bough.core.records.task_series import Seen
+from bough.core.records.watch_index import AddedPlans, Ending
+from bough.core.sites import add_executor
 from bough.core.state import State, Timer, TimerKind
+from bough.model.availability import ALWAYS, SiteRule
 from bough.model.events.facts import ExecutorJoined
 from bough.model.files import FileSpec
-from bough.model.ids import ROOT, ExecutorId, Seconds, SpanId
+from bough.model.ids import ROOT, BlobId, ExecutorId, Seconds, SpanId
 from bough.model.outcomes import Failure, Success
 from bough.model.ranges import Ranges
+from bough.model.resources import Needs
+from bough.model.reuse_scope import ReuseScope
 from bough.model.runtimes import RunTime
+from bough.model.site_specs import PilotId, PilotState, SiteSpec
 from bough.model.states import ENDED, StateWindow, TaskState
 from bough.model.tasks import ArraySpec, GroupSpec, Page, TaskSpec
 
@@ -43,7 +53,7 @@ class KeptTask(msgspec.Struct, array_like=True):
     held: bool
     priority: int
     awaits_memo: bool
-    urgent: bool
+    urgent: bool | int
     turn: int
     original: tuple[int, int, int] | None
     failure: Failure | None
@@ -61,7 +71,7 @@ class KeptArray(msgspec.Struct, array_like=True):
     held_ranges: Ranges
     priority: int
     awaits_memo: bool
-    urgent: bool
+    urgent: bool | int
     open: bool
     attempts: dict[int, int]
     trouble: dict[int, tuple[int, int]]
@@ -73,6 +83,7 @@ class KeptArray(msgspec.Struct, array_like=True):
     avoided: dict[int, tuple[int, ...]]
     base: int = 0  # of a fed array: where `states` begins
     odd: dict[int, int] = {}  # and what has not succeeded before
+    given_back: list[list[int]] = []
 
 
 class KeptWorkflow(msgspec.Struct, array_like=True):
@@ -89,6 +100,8 @@ class KeptWorkflow(msgspec.Struct, array_like=True):
     closed: bool
     first_failure: Failure | None
     files: tuple[FileSpec, ...] = ()
+    reuse: ReuseScope = ReuseScope.ALL
+    base: int = 0
 
 
 class KeptExecutor(msgspec.Struct, array_like=True):
@@ -99,6 +112,33 @@ class KeptExecutor(msgspec.Struct, array_like=True):
     suspended: Seconds
     suspensions: int
     trouble: int
+
+
+class KeptPilot(msgspec.Struct, array_like=True):
+    """A pilot."""
+
+    pilot: PilotId
+    site: str
+    asked: Seconds
+    state: PilotState
+    handle: str
+
+
+class KeptSite(msgspec.Struct, array_like=True):
+    """A site that has a rule or a definition, or is away."""
+
+    name: str
+    rule: SiteRule
+    away: bool
+    reason: str
+    by_hand: bool
+    since: Seconds
+    deadline: Seconds
+    spec: SiteSpec | None = None
+    offers: ExecutorJoined | None = None
+    failures: int = 0
+    rests_until: Seconds = 0.0
+    trouble: str = ""
 
 
 class KeptGroup(msgspec.Struct, array_like=True):
@@ -114,6 +154,7 @@ class KeptGroup(msgspec.Struct, array_like=True):
     tried: int = 0
     deadline: Seconds = 0
     disabled: bool = False
+    watch: tuple[BlobId, ...] = ()
 
 
 class KeptSpan(msgspec.Struct, array_like=True):
@@ -132,6 +173,7 @@ class KeptSpan(msgspec.Struct, array_like=True):
     behind: SpanId
     width: int = 1
     replica: bool = False
+    needs: Needs | None = None  # that it occupies, if its record asks for more by now
 
 
 class Snapshot(msgspec.Struct):
@@ -156,9 +198,18 @@ class Snapshot(msgspec.Struct):
     locks: list[tuple[str, int, int]] = []  # name, span, index
     root_disabled: bool = False
     due: list[Timer] = []
+    sites: list[KeptSite] = []
+    checkpoints: dict[int, dict[int, bytes]] = {}
+    pilots: list[KeptPilot] = []
+    last_pilot: int = 0
     # until version 2: (when, record, index) of retries, and (when, span or less than 0: group, executor) of the rest
     timers: list[tuple[Seconds, int, int]] = []
     alarms: list[tuple[Seconds, int, int]] = []
+    root_watch: tuple[BlobId, ...] = ()
+    added: list[tuple[int, AddedPlans]] = []  # by record: plans that watch it, added after it was submitted
+    endings: list[tuple[int, list[Ending]]] = []  # by span
+    seen: list[tuple[int, dict[int, Seen]]] = []  # by record and element
+    populations: list[KeptPopulation] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -190,6 +241,15 @@ def take(state: State) -> bytes:
             [(name, lock.span, lock.index) for name, lock in state.locks.items()],
             state.groups[ROOT].disabled,
             list(state.timers),
+            root_watch=state.groups[ROOT].watch,
+            added=list(state.watch.added.items()),
+            endings=list(state.watch.endings.items()),
+            seen=list(state.watch.seen.by_record.items()),
+            checkpoints=state.checkpoints,
+            sites=[_site(site) for site in state.sites.values() if _is_kept(site)],
+            pilots=[KeptPilot(p.id, p.site, p.asked, p.state, p.handle) for p in state.pilots.values()],
+            last_pilot=state.last_pilot,
+            populations=[one.kept() for one in state.populations.all()],
         )
     )
 
@@ -238,6 +298,7 @@ def kept_array(record: ArrayRecord) -> KeptArray:
         record.avoided,
         window.first_kept if window is not None else 0,
         window.exceptions if window is not None else {},
+        list(record.given_back),
     )
 
 
@@ -255,6 +316,8 @@ def kept_workflow(workflow: Workflow) -> KeptWorkflow:
         workflow.closed,
         workflow.first_failure,
         workflow.files.all(),
+        workflow.reuse,
+        workflow.base,
     )
 
 
@@ -271,8 +334,17 @@ def kept_group(group: GroupRecord) -> KeptGroup:
         group.timeout,
         group.attributes,
     )
-    own = (group.released, group.tried, group.deadline, group.disabled)
+    own = (group.released, group.tried, group.deadline, group.disabled, group.watch)
     return KeptGroup(spec, group.closed, group.finished, group.held, group.failed_by, group.skip_reason, *own)
+
+
+def _is_kept(site: SiteRecord) -> bool:
+    return site.away or bool(site.since) or site.spec is not None or site.rule != ALWAYS
+
+
+def _site(site: SiteRecord) -> KeptSite:
+    availability = (site.name, site.rule, site.away, site.reason, site.by_hand, site.since, site.deadline)
+    return KeptSite(*availability, site.spec, site.offers, site.failures, site.rests_until, site.trouble)
 
 
 def _executor(executor: ExecutorRecord) -> KeptExecutor:
@@ -294,10 +366,27 @@ def _span(span: Span, *, replica: bool = False) -> KeptSpan:
         span.behind,
         span.width,
         replica,
+        span.queue.needs if span.queue is not span.record.queue else None,
     )
 
 
 _DONE = int(TaskState.DONE)
+
+
+def _restore_sites(state: State, kept: Snapshot) -> None:
+    for there in kept.sites:
+        site = state.sites[there.name] = SiteRecord(there.name)
+        site.rule, site.away, site.reason, site.by_hand = there.rule, there.away, there.reason, there.by_hand
+        site.since, site.deadline = there.since, there.deadline
+        if there.spec is not None:
+            site.spec, site.offers, site.trouble = there.spec, there.offers, there.trouble
+            site.failures, site.rests_until = there.failures, there.rests_until
+            state.defined_sites[there.name] = site
+    for flying in kept.pilots:
+        pilot = PilotRecord(flying.pilot, flying.site, flying.asked)
+        pilot.state, pilot.handle = flying.state, flying.handle
+        state.pilots[flying.pilot] = state.defined_sites[flying.site].pilots[flying.pilot] = pilot
+    state.last_pilot = kept.last_pilot
 
 
 def restore(state: State, data: bytes) -> None:
@@ -309,16 +398,21 @@ def restore(state: State, data: bytes) -> None:
     root = state.groups[ROOT]
     _restore_workflow(state, root, next(one for one in kept.workflows if one.group == ROOT))
     root.held, root.failed_by, root.disabled = kept.root_held, kept.root_failed_by, kept.root_disabled
+    root.watch, root.workflow.watched = kept.root_watch, bool(kept.root_watch)
     state.held_groups = int(root.held)
     add_kept(state, kept.workflows, kept.groups, [*kept.tasks, *kept.arrays])
+    add_plans(state, kept.added)
+    state.watch.endings.update(kept.endings)
+    state.watch.seen.by_record.update(kept.seen)
+    state.checkpoints = kept.checkpoints
+    _restore_sites(state, kept)
+    for population in kept.populations:
+        state.populations.put(Population.restored(population))
     for one in kept.executors:
         executor = ExecutorRecord(one.joined) if one.joined.each is None else RelayExecutorRecord(one.joined)
         executor.draining, executor.suspended = one.draining, one.suspended
         executor.suspensions, executor.trouble = one.suspensions, one.trouble
-        state.executors[executor.id] = executor
-        state.cores += executor.capacity.cores
-        if not executor.draining:
-            state.hosts[executor.host] = state.hosts.get(executor.host, 0) + 1
+        add_executor(state, executor)
     for kept_span in kept.spans:
         span = _restored(state, kept_span, state.executors[ExecutorId(kept_span.executor)])
         if kept_span.replica:
@@ -371,19 +465,30 @@ def add_kept(
     _link(state, [state.groups[one.spec.id] for one in groups], [state.records[one.spec.id] for one in items])
 
 
+def add_plans(state: State, added: Iterable[tuple[int, AddedPlans]]) -> None:
+    """Put back which plans were added to records."""
+    for record, plans in added:
+        state.watch.added[record] = plans
+        state.records[record].group.workflow.watched = True
+
+
 def _restored(state: State, kept: KeptSpan, executor: ExecutorRecord) -> Span:
     record = state.records[kept.record]
     left = WHOLE if isinstance(record, TaskRecord) and kept.left == WHOLE else kept.left
     span = Span(SpanId(kept.id), record, kept.start, kept.stop, kept.attempt, executor, left, kept.queued, kept.load)
     span.heard, span.behind, span.width = kept.heard, kept.behind, kept.width
+    if kept.needs is not None:
+        span.queue = state.queue_for(kept.needs, record.group, record.place)
     return span
 
 
 def _restore_workflow(state: State, group: GroupRecord, kept: KeptWorkflow) -> None:
     workflow = group.workflow
     workflow.run, workflow.name, workflow.user = kept.run, kept.name, kept.user
+    workflow.base = kept.base
     workflow.fail_fast, workflow.memos, workflow.closed = kept.fail_fast, kept.memos, kept.closed
     workflow.directory, workflow.token, workflow.first_failure = kept.directory, kept.token, kept.first_failure
+    workflow.reuse = kept.reuse
     state.failing = state.failing or kept.first_failure is not None
     for file in kept.files:
         workflow.files.put(file)
@@ -399,6 +504,8 @@ def _restore_group(state: State, kept: KeptGroup, workflows: dict[int, KeptWorkf
     group.closed, group.held, group.disabled = kept.closed, kept.held, kept.disabled
     group.failed_by, group.skip_reason = kept.failed_by, kept.skip_reason
     group.released, group.tried, group.deadline = kept.released, kept.tried, kept.deadline
+    group.watch = kept.watch
+    group.workflow.watched = group.workflow.watched or bool(kept.watch)
     state.held_groups += kept.held
 
 
@@ -424,7 +531,7 @@ def _restore_task(state: State, kept: KeptTask) -> None:
         kept.held,
         kept.priority,
         kept.awaits_memo,
-        kept.urgent,
+        int(kept.urgent),
     )
     record.turn, record.original = kept.turn, kept.original
     record.set_failure(0, 1, kept.failure)
@@ -454,10 +561,11 @@ def _restore_array(state: State, kept: KeptArray) -> None:
         record.counts[WAITING] -= count
         record.counts[number] += count
     record.held, record.held_ranges, record.priority = kept.held, kept.held_ranges, kept.priority
-    record.awaits_memo, record.urgent = kept.awaits_memo, kept.urgent
+    record.awaits_memo, record.urgent = kept.awaits_memo, int(kept.urgent)
     record.attempts, record.trouble, record.failures = kept.attempts, kept.trouble, kept.failures
     record.skip_reason, record.found, record.avoided = kept.skip_reason, kept.found, kept.avoided
     record.ready_ranges.extend(kept.ready)
+    record.given_back.extend(kept.given_back)
     record.ready = record.counts[READY]
     if record.ready:
         state.enqueue(record)

@@ -15,10 +15,14 @@ from bough.core.records.attempts import AttemptIndex, Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.locks import LockTable
+from bough.core.records.pilot_record import PilotRecord
+from bough.core.records.population_record import PopulationIndex
 from bough.core.records.ready_queue import DemandIndex, LimitTree, ReadyQueue, is_valid
+from bough.core.records.site_record import SiteRecord
 from bough.core.records.task_record import TaskRecord
+from bough.core.records.watch_index import WatchIndex
 from bough.errors import InvalidTransition
-from bough.model.ids import ROOT, BlobId, Seconds
+from bough.model.ids import ROOT, BlobId, Seconds, number_of
 from bough.model.resources import Needs
 from bough.model.runtimes import MAX_SPAN, RunTime
 from bough.model.states import BEFORE, TaskState
@@ -39,6 +43,8 @@ class TimerKind(IntEnum):
     GROUP_LIMIT = 1  # the time limit of a group is over
     SUSPENSION = 2  # that of an executor is over
     SILENCE = 3  # a span of which nothing was said is to be looked at
+    CLEARANCE = 4  # an executor whose site left must have given back all it had
+    PILOTS = 5  # a site has rested after a pilot that failed
 
 
 class State:
@@ -57,6 +63,11 @@ class State:
         self.groups: dict[int, GroupRecord] = {ROOT: root}
         self.workflows: dict[int, Workflow] = {}  # by run
         self.executors: dict[int, ExecutorRecord] = {}
+        self.sites: dict[str, SiteRecord] = {}  # see `core.sites`
+        self.defined_sites: dict[str, SiteRecord] = {}  # those of them that have a definition, see `core.pilots`
+        self.pilots: dict[int, PilotRecord] = {}  # that have not ended
+        self.last_pilot = 0
+        self.pilots_due = False  # something changed that the provisioning policy goes by
         self.open_executors: dict[
             int, ExecutorRecord
         ] = {}  # those that may take something, longest open_executors first
@@ -77,8 +88,14 @@ class State:
         self.failing = False  # a workflow has stopped, or will, at its first failure
         self.has_near = False  # some tasks are to run where another one ran
         self.timers: list[Timer] = []  # a heap; one whose object is gone, or was put off, is passed over when it is due
+        self.checkpoints: dict[int, dict[int, bytes]] = {}  # digests, by record and index, of what the server keeps
         self.locks = LockTable()
         self._locked = self.locks.by_span
+        self.watch = WatchIndex()
+        self.populations = PopulationIndex()
+        self.seen = self.watch.seen.by_record  # the same, and that below: most tasks are in neither
+        self.ruled = self.populations.by_target
+        self._endings = self.watch.endings
         self.unfinished = 0  # tasks that have not ended
         self.open_arrays = 0  # arrays that may still grow
         self.due = False  # something became ready or open_executors since the policy was asked
@@ -222,8 +239,11 @@ class State:
 
     # --- ready -----------------------------------------------------------------------------------
 
-    def free(self, record: Record, start: int, stop: int, *, first: bool = False) -> None:
-        """Elements that waited, or came back, may run: make them ready, or held if a user holds them."""
+    def free(self, record: Record, start: int, stop: int, *, first: int = 0) -> None:
+        """Elements that waited, or came back, may run: make them ready, or held if a user holds them.
+
+        `first`: how urgent they are, see `ready_queue`.
+        """
         self.move(record, start, stop, READY)
         if record.held or (self.held_groups and record.group.is_held()):
             self.move(record, start, stop, HELD)
@@ -235,11 +255,10 @@ class State:
                 record.make_ready(start, stop, first=first)
             if not record.ready:
                 return
-        if first:
-            record.urgent = True
+        record.urgent = max(record.urgent, first)
         self.enqueue(record)
 
-    def _free_around_holds(self, record: ArrayRecord, start: int, stop: int, *, first: bool) -> None:
+    def _free_around_holds(self, record: ArrayRecord, start: int, stop: int, *, first: int) -> None:
         """As `free`, for an array some elements of which are held one by one."""
         held = [[max(low, start), min(high, stop)] for low, high in record.held_ranges if low < stop and start < high]
         for low, high in held:
@@ -258,10 +277,18 @@ class State:
             try:
                 rank = self.policies.placement.rank(record)
             except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the machine
-                self.complaints.append(f"the policy could not rank task {record.id}: {error!r}")
+                self.complaints.append(f"the policy could not rank task {number_of(record.id)}: {error!r}")
         queue.push(record, rank)
         self.waiting[queue.root if queue.limits else queue] = None
         self.due = True
+
+    def requeue(self, record: Record, queue: ReadyQueue) -> None:
+        """Put a record into another queue, because what its tasks need has changed."""
+        record.queue.shape.ready -= record.ready
+        queue.shape.ready += record.ready
+        record.queue, record.queue_key = queue, ()
+        if record.ready:
+            self.enqueue(record)
 
     def rank_queued(self) -> None:
         """From now on the policy is asked: it ranks what was queued without it, by a replay or from a snapshot."""
@@ -288,8 +315,12 @@ class State:
     def avoided_by(self, record: Record) -> tuple[int, ...]:
         """Where the tasks of a record that go next should not go, as long as there is another place for them."""
         avoid = record.avoid
-        others = (x for x in self.executors.values() if x.id not in avoid and not x.draining)
+        others = (x for x in self.executors.values() if x.id not in avoid and not (x.draining or x.away))
         return avoid if any(executor.could_fit(record.needs) for executor in others) else ()
+
+    def count_host(self, host: str) -> None:
+        """One executor more gets work on a host."""
+        self.hosts[host] = self.hosts.get(host, 0) + 1
 
     def forget_host(self, host: str) -> None:
         """One executor less gets work on a host."""
@@ -306,6 +337,8 @@ class State:
             del self.spans[span.id], attempts.tasks[record.id]
         if self._locked and span.id in self._locked:
             self.locks.free_all(span)
+        if self._endings:
+            self._endings.pop(span.id, None)
         executor = span.executor
         executor.drop(span)
         if executor.id in self.open_executors:

@@ -15,7 +15,7 @@ import msgspec
 
 from bough.model.bounds import LONGEST
 from bough.model.events import facts, news
-from bough.model.events.arriving import News
+from bough.model.events.arriving import News, Recalled, RuleRecalled
 from bough.model.ids import Seconds
 
 DECODED: Final = frozenset(
@@ -26,8 +26,11 @@ DECODED: Final = frozenset(
         news.WorkStarted,
         news.WorkSucceeded,
         news.CallsEnded,
+        news.WorkObserved,
         news.WorkReturned,
         facts.MemoLookedUp,
+        Recalled,
+        RuleRecalled,
         news.DeclareDone,
         news.TakeTask,
     }

@@ -21,7 +21,6 @@ _COLOURS = {
     "skipped": "lightgrey",
     "cancelled": "lightgrey",
     "running": "lightblue",
-    "placed": "lightblue",
 }
 
 

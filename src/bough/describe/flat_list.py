@@ -4,6 +4,8 @@ r"""Flat lists: one command a line, read and written, and the steps that submit 
     sort in.txt > sorted.txt
     plot: after=count,sort cores=2 memory=4GB timeout=1h retries=2 :: plot sorted.txt \
         --format pdf
+    in=a.txt,b.txt out=both.txt :: cat a.txt b.txt > both.txt
+    monitor=plateau:score=([-0-9.]+),25,1e-4 monitor='silent:10min -> fail' :: ./fold protein.pdb
     :: echo "a command that holds :: itself begins with ::"
 
 A backslash at the end joins the next line, as in a shell. Names are unique and may be used before the line that has
@@ -14,13 +16,24 @@ Rule: either the whole text is understood, or the error names file and line and 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from bough.describe.plan import PlanTask, Where, check_task, read_amount, without_gc
+from bough.describe.plan import (
+    GROWING,
+    PlanTask,
+    Where,
+    check_task,
+    file_writers,
+    read_amount,
+    read_growing,
+    show_growing,
+    without_gc,
+)
 from bough.describe.steps import ROOT, For, Step, What
-from bough.errors import InvalidWorkload
+from bough.errors import InvalidWorkload, did_you_mean
 
 
 class FlatTask(NamedTuple):
@@ -33,12 +46,19 @@ class FlatTask(NamedTuple):
     memory: int = 0  # bytes
     timeout: float = 0  # seconds
     retries: int = 0
+    reads: tuple[str, ...] = ()  # declared files
+    writes: tuple[str, ...] = ()
+    memory_growth: float = 0  # times so much after each attempt that its limit ended
+    timeout_growth: float = 0
+    monitors: tuple[str, ...] = ()  # as `model.monitor_text` reads them
     line: int = 0  # where it begins, from 1; 0: it was not read from a text
 
 
 NAME = re.compile(r"[\w.+@%~-]+\Z")
 _OPTION = re.compile(r"[A-Za-z_]\w*=")
-_OPTIONS = ("after", "cores", "memory", "timeout", "retries")
+_OPTIONS = ("after", "cores", "memory", "timeout", "retries", "in", "out", "monitor")
+_MONITOR = "monitor="
+_WORD = re.compile(r"monitor='[^']*'(?=\s|\Z)|\S+")
 
 
 def read(text: str, filename: str) -> list[FlatTask]:
@@ -54,7 +74,19 @@ def read(text: str, filename: str) -> list[FlatTask]:
         for name in task.after:
             if name not in named:
                 raise _wrong(filename, task.line, f"after={name}: no line has the name {name!r}")
-    return _in_order(tasks, named, filename)
+    return _in_order(tasks, _waits(tasks, named, filename), filename)
+
+
+def _waits(tasks: list[FlatTask], named: dict[str, FlatTask], filename: str) -> dict[int, list[FlatTask]]:
+    """What each task waits for, by its line: those it names, and those that write what it reads."""
+    writers = file_writers([_plan_task(task, filename) for task in tasks]) if any(task.writes for task in tasks) else {}
+    found: dict[int, list[FlatTask]] = {}
+    for task in tasks:
+        if task.after or (task.reads and writers):
+            paths = [os.path.abspath(path) for path in task.reads]
+            makers = [tasks[writers[path]] for path in paths if path in writers]
+            found[task.line] = [*(named[name] for name in task.after), *makers]
+    return found
 
 
 def write(tasks: Iterable[FlatTask]) -> str:
@@ -72,11 +104,16 @@ def show_task(task: FlatTask) -> str:
     if task.cores != 1:
         words.append(f"cores={task.cores:.15g}")
     if task.memory:
-        words.append(f"memory={task.memory}")
+        words.append(f"memory={show_growing(task.memory, task.memory_growth)}")
     if task.timeout:
-        words.append(f"timeout={task.timeout!r}")
+        words.append(f"timeout={show_growing(task.timeout, task.timeout_growth)}")
     if task.retries:
         words.append(f"retries={task.retries}")
+    if task.reads:
+        words.append("in=" + show_paths(task.reads))
+    if task.writes:
+        words.append("out=" + show_paths(task.writes))
+    words += map(show_monitor, task.monitors)
     if not words and not _needs_mark(task.command):
         return task.command
     return " ".join([*words, "::", task.command])
@@ -146,29 +183,38 @@ def _read_task(line: str, number: int, filename: str) -> FlatTask:
     prefix, command = split
     if not command:
         raise _wrong(filename, number, "there is no command after '::'")
-    words = prefix.split()
+    words = prefix_words(prefix)
     name = words.pop(0)[:-1] if words and words[0].endswith(":") else ""
     if name and not NAME.match(name):
         raise _wrong(filename, number, f"{name!r} is no name; use letters, digits and any of _ . + @ % ~ -")
     after: tuple[str, ...] = ()
+    files: dict[str, tuple[str, ...]] = {}
     amounts: dict[str, float] = {}
+    growth: dict[str, float] = {}
     seen: set[str] = set()
-    for word in words:
+    monitors = tuple([read_quoted(word[len(_MONITOR) :]) for word in words if word.startswith(_MONITOR)])
+    for word in [word for word in words if not word.startswith(_MONITOR)] if monitors else words:
         option, equals, value = word.partition("=")
         if not equals or option not in _OPTIONS:
             known = ", ".join(_OPTIONS)
             raise _wrong(
                 filename,
                 number,
-                f"{word!r} is not one of the options {known}; a command that holds '::' itself begins with ':: '",
+                f"{word!r} is not one of the options {known}; a command that holds '::' itself begins with ':: '"
+                f"{did_you_mean(option, _OPTIONS)}",
             )
         if option in seen:
             raise _wrong(filename, number, f"{option}= is given twice")
         seen.add(option)
         if option == "after":
             after = _names(value, number, filename)
+        elif option in {"in", "out"}:
+            try:
+                files[option] = read_paths(option, value)
+            except ValueError as error:
+                raise _wrong(filename, number, str(error)) from None
         else:
-            amounts[option] = _amount(option, value, number, filename)
+            amounts[option], growth[option] = _amount(option, value, number, filename)
     return FlatTask(
         command,
         name,
@@ -177,6 +223,11 @@ def _read_task(line: str, number: int, filename: str) -> FlatTask:
         memory=int(amounts.get("memory", 0)),
         timeout=amounts.get("timeout", 0),
         retries=int(amounts.get("retries", 0)),
+        reads=files.get("in", ()),
+        writes=files.get("out", ()),
+        memory_growth=growth.get("memory", 0),
+        timeout_growth=growth.get("timeout", 0),
+        monitors=monitors,
         line=number,
     )
 
@@ -188,46 +239,90 @@ def _names(value: str, number: int, filename: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _amount(option: str, value: str, number: int, filename: str) -> float:
+def prefix_words(prefix: str) -> list[str]:
+    """The words before `::`. Blanks separate them, but not within the quotes of monitor='...'."""
+    return _WORD.findall(prefix) if "monitor='" in prefix else prefix.split()
+
+
+def read_quoted(value: str) -> str:
+    """What monitor= says: a text in quotes as it stands; else %20 stands for a blank, as in paths."""
+    if len(value) > 1 and value[0] == value[-1] == "'":
+        return value[1:-1]
+    from urllib.parse import unquote
+
+    return unquote(value)
+
+
+def show_monitor(text: str) -> str:
+    """The word that says a monitor, as `prefix_words` and `read_quoted` read it."""
+    if not any(char.isspace() or char in "%'" for char in text):
+        return f"monitor={text}"
+    if "'" not in text and "::" not in text and not any(char.isspace() and char != " " for char in text):
+        return f"monitor='{text}'"
+    from urllib.parse import quote
+
+    return f"monitor={quote(text, safe=_SAFE.replace(chr(39), '') + ',')}"
+
+
+def read_paths(option: str, value: str) -> tuple[str, ...]:
+    """Paths, separated by commas; %20 stands for a blank, %2C for a comma. ValueError says what would be right."""
+    from urllib.parse import unquote
+
+    paths = tuple(dict.fromkeys(unquote(path) for path in value.split(",")))
+    if not all(paths):
+        raise ValueError(f"{option}={value:.60}: give one path or several, separated by commas without spaces")
+    return paths
+
+
+def show_paths(paths: Iterable[str]) -> str:
+    """Paths as `read_paths` reads them."""
+    from urllib.parse import quote
+
+    return ",".join(quote(path, safe=_SAFE) for path in paths)
+
+
+_SAFE = "/:@+~=^()[]{}!*'\"<>|&;$?`\\"  # in a path: neither blanks nor commas
+
+
+def _amount(option: str, value: str, number: int, filename: str) -> tuple[float, float]:
+    """An amount, and by which factor it grows."""
     try:
-        amount: float = read_amount(option, value)
+        return read_growing(option, value) if option in GROWING else (read_amount(option, value), 0.0)
     except ValueError as error:
         raise _wrong(filename, number, str(error)) from None
-    return amount
 
 
-def _in_order(tasks: list[FlatTask], named: dict[str, FlatTask], filename: str) -> list[FlatTask]:
+def _in_order(tasks: list[FlatTask], waits: dict[int, list[FlatTask]], filename: str) -> list[FlatTask]:
     """Dependencies first, else as in the file. A walk with its own stack: chains may be as long as the file."""
-    if not any(task.after for task in tasks):
+    if not waits:
         return tasks
     order: list[FlatTask] = []
     finished: set[int] = set()  # by line
     path: dict[int, FlatTask] = {}  # being visited, outermost first
     for root in tasks:
-        stack = [(root, iter(root.after))] if root.line not in finished else []
+        stack = [(root, iter(waits.get(root.line, ())))] if root.line not in finished else []
         if stack:
             path[root.line] = root
         while stack:
             task, waiting = stack[-1]
-            name = next(waiting, None)
-            if name is None:
+            other = next(waiting, None)
+            if other is None:
                 stack.pop()
                 del path[task.line]
                 finished.add(task.line)
                 order.append(task)
                 continue
-            other = named[name]
             if other.line in path:
                 raise _cycle(list(path.values()), other, filename)
             if other.line not in finished:
                 path[other.line] = other
-                stack.append((other, iter(other.after)))
+                stack.append((other, iter(waits.get(other.line, ()))))
     return order
 
 
 def _cycle(path: list[FlatTask], other: FlatTask, filename: str) -> InvalidWorkload:
     ring = [*path[path.index(other) :], other]
-    names = " -> ".join(task.name for task in ring)
+    names = " -> ".join(task.name or f"{task.command:.40}" for task in ring)
     lines = " -> ".join(str(task.line) for task in ring)
     return _wrong(filename, other.line, f"these tasks wait for each other: {names} (lines {lines})")
 
@@ -236,21 +331,36 @@ def flat_steps(tasks: Sequence[FlatTask], file: str) -> list[Step]:
     """What submits the tasks of a flat list, as `read` gives them."""
     steps: list[Step] = []
     numbers: dict[str, int] = {}
+    makers: dict[str, int] = {}  # of declared files
     with without_gc():
         for number, task in enumerate(tasks, 1):
             if task.name:
                 numbers[task.name] = number
-            said = PlanTask(
-                task.command,
-                task.name,
-                list(task.after),
-                cores=task.cores,
-                memory=task.memory,
-                timeout=task.timeout,
-                retries=task.retries,
-                where=Where(file, task.line),
-            )
+            said = _plan_task(task, file)
             check_task(said)
             waits = tuple([(For.TASK, numbers[name]) for name in task.after])
+            if makers and task.reads:
+                made = [makers[path] for path in map(os.path.abspath, task.reads) if path in makers]
+                waits = tuple(dict.fromkeys((*waits, *((For.TASK, maker) for maker in made))))
+            if task.writes:
+                makers.update((os.path.abspath(path), number) for path in task.writes)
             steps.append(Step(What.TASK, number, ROOT, waits, said))
     return steps
+
+
+def _plan_task(task: FlatTask, file: str) -> PlanTask:
+    return PlanTask(
+        task.command,
+        task.name,
+        list(task.after),
+        cores=task.cores,
+        memory=task.memory,
+        timeout=task.timeout,
+        retries=task.retries,
+        reads=list(task.reads),
+        writes=list(task.writes),
+        memory_growth=task.memory_growth,
+        timeout_growth=task.timeout_growth,
+        monitors=list(task.monitors),
+        where=Where(file, task.line),
+    )

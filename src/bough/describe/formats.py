@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from bough.describe.plan import Plan, PlanGroup, PlanTask, Where, tidy, without_gc
+from bough.describe.plan import Plan, PlanGroup, PlanTask, Verdict, Where, tidy, with_explicit_order, without_gc
 from bough.errors import InvalidWorkload, UserError
 from bough.model.bounds import in_plain_words
 
 if TYPE_CHECKING:
     from bough.describe.wfformat import TraceReplay
 
+_IS_DAG = re.compile(r"\.dag(?:\.rescue\d{3})?\Z")
 KEY = "bough_plan"  # of plans as JSON
 VERSION = 1
 
@@ -116,7 +118,9 @@ READERS: list[FormatReader] = [
     FormatReader("script", _is_script, "bough.describe.formats:_read_script", takes_arguments=True),
     FormatReader("trellis", _is_trellis, "bough.describe.formats:_read_trellis"),
     FormatReader("make", _is_make, "bough.describe.formats:_read_make", takes_arguments=True),
-    FormatReader("dagman", lambda source: source.path.endswith(".dag"), "bough.describe.formats:_read_dagman"),
+    FormatReader(
+        "dagman", lambda source: _IS_DAG.search(source.path) is not None, "bough.describe.formats:_read_dagman"
+    ),
     FormatReader("json", _is_plan, "bough.describe.formats:_read_json"),
     FormatReader("wfformat", _is_trace, "bough.describe.formats:_read_trace"),
     FormatReader("mqsub", _is_mqsub, "bough.describe.formats:_read_mqsub"),
@@ -165,8 +169,22 @@ def write(plan: Plan, form: str) -> str:
     """A plan in another form."""
     if form not in WRITERS:
         raise UserError(f"there is no form {form!r}; give one of {', '.join(WRITERS)}")
-    text: str = _loaded(WRITERS[form])(plan)
+    text: str = _loaded(WRITERS[form])(plan if form in _WITH_FILES else with_explicit_order(plan))
     return text
+
+
+def left_out(plan: Plan, form: str) -> str:
+    """What of a plan a form has no place for, in a line for people; empty if nothing."""
+    tasks = sum(bool(task.monitors) for _, group in plan.walk() for task in group.all_tasks())
+    groups = sum(bool(group.monitors) for _, group in plan.walk())
+    found = [(tasks, "task")] if form in _WITHOUT_MONITORS else []
+    found += [(groups, "group")] if form in {*_WITHOUT_MONITORS, "mqsub"} else []
+    said = " and ".join(f"{count} {noun}{'s' if count > 1 else ''}" for count, noun in found if count)
+    return f"{form} has no place for monitors: those of {said} are left out" if said else ""
+
+
+_WITHOUT_MONITORS = frozenset({"dot", "wfformat"})
+_WITH_FILES = frozenset({"flat", "json"})  # forms that say which files a task reads and writes
 
 
 def _loaded(name: str) -> Callable[..., Any]:
@@ -233,12 +251,15 @@ class _File(msgspec.Struct, omit_defaults=True):
     bough_plan: int
     levels: list[str] = []
     root: PlanGroup = msgspec.field(default_factory=lambda: PlanGroup("", pipeline=False))
+    verdict: Verdict | None = None
 
 
 def write_json(plan: Plan) -> str:
     """A plan as JSON, without the places it was read from."""
     bare = tidy(plan)
-    return msgspec.json.format(msgspec.json.encode(_File(VERSION, bare.levels, bare.root))).decode() + "\n"
+    return (
+        msgspec.json.format(msgspec.json.encode(_File(VERSION, bare.levels, bare.root, bare.verdict))).decode() + "\n"
+    )
 
 
 def is_plan(text: str) -> bool:
@@ -256,7 +277,7 @@ def read_json(text: str, file: str) -> Plan:
         raise InvalidWorkload(f"{file}: its groups lie too deep in each other") from None
     if found.bough_plan != VERSION:
         raise InvalidWorkload(f"{file}: it is of version {found.bough_plan}, and this Bough reads version {VERSION}")
-    plan = Plan(found.levels, found.root, file)
+    plan = Plan(found.levels, found.root, file, found.verdict)
     here = Where(file)
     for _, group in plan.walk():
         group.where = here

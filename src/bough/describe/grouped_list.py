@@ -21,7 +21,17 @@ import re
 from collections.abc import Iterator
 from urllib.parse import quote, unquote
 
-from bough.describe.flat_list import NAME, is_continued, logical_lines, split_prefix
+from bough.describe.flat_list import (
+    NAME,
+    is_continued,
+    logical_lines,
+    prefix_words,
+    read_paths,
+    read_quoted,
+    show_monitor,
+    show_paths,
+    split_prefix,
+)
 from bough.describe.plan import (
     MOST_DEEP,
     Plan,
@@ -36,9 +46,7 @@ from bough.describe.plan import (
 from bough.describe.steps import steps
 from bough.errors import InvalidWorkload
 
-_GROUPED = re.compile(
-    r"^(?:[^\n#]*\s)?(?:group|phase|attr\.\w+|release|affinity|final|priority)=\S*\s(?:.*\s)?::", re.MULTILINE
-)
+_GROUPED = re.compile(r"(?:^|\s)(?:group|phase|attr\.\w+|release|affinity|final|priority)=")
 _LEVELS = re.compile(r"^#levels[ \t]+(.*)$", re.MULTILINE)
 _PHASES = ("prologue", "", "epilogue")
 _TASK_KEYS = (
@@ -54,18 +62,30 @@ _TASK_KEYS = (
     "retries",
     "priority",
     "cwd",
+    "in",
+    "out",
+    "monitor",
 )
-_GROUP_KEYS = ("level", "pipeline", "match", "barrier", "limit", "retries", "timeout")
+_GROUP_KEYS = ("level", "pipeline", "match", "barrier", "limit", "retries", "timeout", "monitor")
 _SAFE = "/:@+,~=^()[]{}!*'\"<>|&;$?`\\"
 
 
 def is_grouped(text: str) -> bool:
     """Whether a flat list says more than a plain one can."""
-    return any(_reads_so(line) for line in _GROUPED.findall(text))
+    return any(_reads_so(line) for line in text.split("\n") if "::" in line)
 
 
 def _reads_so(line: str) -> bool:
-    return split_prefix(line.strip() + " x") is not None
+    end = line.rfind("::")
+    while end > 0 and not line[end - 1].isspace():
+        end = line.rfind("::", 0, end)
+    if end <= 0:
+        return False
+    prefix = line[:end]
+    found = _GROUPED.search(prefix)
+    if found is None or "#" in prefix[: found.start()]:
+        return False
+    return split_prefix(f"{prefix.strip()} :: x") is not None
 
 
 def read(text: str, file: str) -> Plan:
@@ -91,7 +111,7 @@ class _Reader:
             self._groups[""].tasks.append(PlanTask(line, where=where))
             return
         prefix, command = split
-        words = prefix.split()
+        words = prefix_words(prefix)
         name = words.pop(0)[:-1] if words and words[0].endswith(":") else ""
         if name and not NAME.match(name):
             raise where.wrong(f"{name!r} is no name; use letters, digits and any of _ . + @ % ~ -")
@@ -112,6 +132,9 @@ class _Reader:
             key, equals, value = word.partition("=")
             if not equals:
                 raise where.wrong(f"{word!r} is not of the form key=value; a command that holds '::' begins with ':: '")
+            if key == "monitor":
+                said[key] = "\n".join(filter(None, (said.get(key, ""), read_quoted(value))))
+                continue
             if key in said:
                 raise where.wrong(f"{key}= is given twice")
             said[key] = value
@@ -139,6 +162,8 @@ class _Reader:
         try:
             if own != key:
                 thing.attributes = {**thing.attributes, own: unquote(value)}
+            elif isinstance(thing, PlanTask) and key in {"in", "out"}:
+                setattr(thing, "reads" if key == "in" else "writes", list(read_paths(key, value)))
             elif isinstance(thing, PlanTask):
                 put_on_task(thing, key, unquote(value) if key == "cwd" or key.startswith("env.") else value)
             else:
@@ -190,7 +215,11 @@ def _declaration(path: str, group: PlanGroup) -> str:
     if group.after:
         words.append("deps=" + ",".join(map(_path, group.after)))
     own = group.attributes
-    words += [f"attr.{key}={_quoted(value)}" if key in own else f"{key}={value}" for key, value in of_group(group)]
+    for key, value in of_group(group):
+        if key == "monitor" and value in group.monitors:
+            words.append(show_monitor(value))
+        else:
+            words.append(f"attr.{key}={_quoted(value)}" if key in own else f"{key}={value}")
     return " ".join([*words, "::"])
 
 
@@ -215,12 +244,18 @@ def _options(task: PlanTask) -> Iterator[str]:
     for key, value in of_task(task):
         if key == "name":
             continue
-        if key in task.attributes:
+        if key == "monitor" and value in task.monitors:
+            yield show_monitor(value)
+        elif key in task.attributes:
             yield f"attr.{key}={_quoted(value)}"
         elif key == "after":
             yield "after=" + ",".join(map(_path, task.after))
         else:
             yield f"{key}={_quoted(value) if key == 'cwd' or key.startswith('env.') else value}"
+    if task.reads:
+        yield "in=" + show_paths(task.reads)
+    if task.writes:
+        yield "out=" + show_paths(task.writes)
 
 
 def _path(path: str) -> str:

@@ -5,25 +5,28 @@ tasks, its epilogue; own tasks run one after the other unless the group is no pi
 of a group ("Night_0/Field_0_1") or the name of a task, which is unique in the plan.
 
 Descriptions write attributes of tasks as key=value. `release`, `affinity`, `final`, `memo` are yes or no; `cores`,
-`memory`, `timeout`, `retries`, `priority` amounts, `after` and `name` texts; every other key is the user's own. What is
-written reads back as the same task.
+`memory`, `timeout`, `retries`, `priority` amounts, `after` and `name` texts; `monitor` is a text of
+`model.monitor_text`, and may be given several times; every other key is the user's own. What is written reads back as
+the same task.
 Rule: everything knows the line it was read from, so that every mistake is reported with file and line.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import math
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from bough.errors import InvalidWorkload, UserError
-from bough.model.bounds import LONGEST, NO_NUL, Amount, Count, Duration, FilePath, Name, Text, Whole, within
-from bough.model.ids import read_bytes, read_seconds
+from bough.model.bounds import LONGEST, NO_NUL, Amount, Count, Duration, Factor, FilePath, Name, Text, Whole, within
+from bough.model.ids import read_bytes, read_seconds, split_growth
 
 MOST_DEEP = 100  # groups in groups
 
@@ -69,6 +72,11 @@ class PlanTask(msgspec.Struct, omit_defaults=True):
     cwd: str = ""  # empty: where the workflow is submitted
     env: dict[str, str] = {}
     memo: bool = True  # False: it runs even if an earlier run has done the same
+    reads: list[str] = []  # files that it declares, relative to its `cwd`
+    writes: list[str] = []
+    memory_growth: Factor = 0  # times so much after each attempt that its limit ended; 0: it does not grow
+    timeout_growth: Factor = 0
+    monitors: list[str] = []  # what watches it, as texts
     where: Where = NOWHERE
 
     @property
@@ -94,6 +102,7 @@ class PlanGroup(msgspec.Struct, omit_defaults=True):
     retries: Count = 0
     timeout: Duration = 0
     attributes: dict[str, str] = {}
+    monitors: list[str] = []  # what watches each of its tasks, and of those below
     where: Where = NOWHERE
 
     def all_tasks(self) -> Iterator[PlanTask]:
@@ -103,12 +112,35 @@ class PlanGroup(msgspec.Struct, omit_defaults=True):
         yield from self.epilogue
 
 
+class Verdict(msgspec.Struct, omit_defaults=True):
+    """How a workflow says itself whether it succeeded. Without one it has if all its tasks have."""
+
+    decider: str = ""  # the task that alone decides, if there is one
+    aborts: dict[str, tuple[int, int | None]] = {}  # by task: the exit code that ends all, and what all returns then
+    ignored: list[str] = []  # tasks that do not count
+
+    def exit_code(self, codes: Mapping[str, int | None], *, others_done: bool) -> int:
+        """What the workflow returns. `codes`: how the tasks that matter ended; None: not by an exit code."""
+        if self.decider:
+            return 0 if codes.get(self.decider) == 0 else 1
+        name = self.ended_by(codes)
+        if name:
+            value, returned = self.aborts[name]
+            return value & 255 if returned is None else returned
+        return 0 if others_done else 1
+
+    def ended_by(self, codes: Mapping[str, int | None]) -> str:
+        """The task that ended the workflow, if one did."""
+        return next((name for name, (value, _) in self.aborts.items() if codes.get(name) == value), "")
+
+
 class Plan(msgspec.Struct, omit_defaults=True):
     """A workflow: the levels of its groups, the highest first, and the root, whose own tasks are no pipeline."""
 
     levels: list[str] = []
     root: PlanGroup = msgspec.field(default_factory=lambda: PlanGroup("", pipeline=False))
     source: str = ""  # the file it was read from
+    verdict: Verdict | None = None
 
     def walk(self) -> Iterator[tuple[str, PlanGroup]]:
         """All groups with their paths, each before those in it; the root's path is empty."""
@@ -135,15 +167,63 @@ def check_task(task: PlanTask) -> None:
             within("cores", task.cores, Amount)
             within("memory", task.memory, Count)
             within("timeout", task.timeout, Duration)
+        if task.memory_growth or task.timeout_growth:
+            _check_growth(task)
         if task.retries or task.priority:
             within("retries", task.retries, Count)
             within("priority", task.priority, Whole)
         if task.cwd:
             within("cwd", task.cwd, FilePath)
+        if task.reads or task.writes:
+            _check_files(task)
+        if task.monitors:
+            check_monitors(tuple(task.monitors))
         _check_texts("env", task.env)
         _check_texts("attribute", task.attributes)
     except UserError as error:
         raise task.where.wrong(f"{task.label}: {error}") from None
+
+
+@functools.lru_cache(maxsize=1000)
+def check_monitors(texts: tuple[str, ...]) -> None:
+    """Refuse monitors that cannot be read, with the one that is wrong; many tasks have the same."""
+    from bough.model.monitor_text import read_plan  # few descriptions have monitors
+
+    for text in texts:
+        if "\n" in text:
+            raise UserError(f"monitor {text!r:.60} has several lines; in a description it stands on one")
+    read_plan(texts)
+
+
+def _check_growth(task: PlanTask) -> None:
+    for key in GROWING:
+        within(f"the factor of {key}", getattr(task, f"{key}_growth"), Factor)
+        if getattr(task, f"{key}_growth") and not task.retries:
+            raise UserError(f"{key} grows from one attempt to the next; give retries= as well")
+
+
+def _check_files(task: PlanTask) -> None:
+    for path in (*task.reads, *task.writes):
+        within("a declared file", path, FilePath)
+    both = next((path for path in task.reads if path in task.writes), None)
+    if both is not None:
+        raise UserError(f"{both} is declared as an input and as an output; give what is written another name")
+
+
+def file_writers(tasks: Sequence[PlanTask]) -> dict[str, int]:
+    """The places of the tasks that declare to write a file, by absolute path; two of one file are an error."""
+    found: dict[str, int] = {}
+    for at, task in enumerate(tasks):
+        for path in task.writes:
+            first = tasks[found.setdefault(file_path(task, path), at)]
+            if first is not task:
+                raise task.where.wrong(f"{path} is written by {first.label} too (line {first.where.line})")
+    return found
+
+
+def file_path(task: PlanTask, path: str) -> str:
+    """A declared file's absolute path."""
+    return os.path.normpath(os.path.join(os.getcwd(), task.cwd, path))
 
 
 _SHORT = 65_536
@@ -160,6 +240,8 @@ def check_group(group: PlanGroup, path: str) -> None:
             within("limit", group.limit, Count)
             within("retries", group.retries, Count)
             within("timeout", group.timeout, Duration)
+        if group.monitors:
+            check_monitors(tuple(group.monitors))
         _check_texts("attribute", group.attributes)
     except UserError as error:
         raise group.where.wrong(f"group {group.name:.40}: {error}") from None
@@ -236,6 +318,35 @@ def _place(where: Where) -> str:
     return f"{where.file}:{where.line}" if where.line else where.file or "another place"
 
 
+def with_explicit_order(plan: Plan) -> Plan:
+    """The same plan, for forms without declared files: who reads a file comes after who writes it, by name."""
+    tasks = [task for _, group in plan.walk() for task in group.all_tasks()]
+    writers = file_writers(tasks)
+    if not writers:
+        return plan
+    taken = {task.name for task in tasks} | {path for path, _ in plan.walk()}
+    for task in tasks:
+        for path in (file_path(task, path) for path in task.reads):
+            if path not in writers:
+                continue
+            maker = tasks[writers[path]]
+            if not maker.name:
+                maker.name = _free_name(os.path.basename(path), taken)
+                taken.add(maker.name)
+            if maker.name not in task.after:
+                task.after = [*task.after, maker.name]
+    return plan
+
+
+def _free_name(wanted: str, taken: Collection[str]) -> str:
+    """A name that nothing has and every form can write."""
+    name = "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in wanted) or "task"
+    number = 1
+    while (name if number == 1 else f"{name}_{number}") in taken:
+        number += 1
+    return name if number == 1 else f"{name}_{number}"
+
+
 def tidy(plan: Plan) -> Plan:
     """The same plan without the places it was read from: equal workflows are equal values."""
 
@@ -257,15 +368,17 @@ def tidy(plan: Plan) -> Plan:
 
 _SWITCHES = ("release", "affinity", "final", "memo")
 _AMOUNTS: dict[str, tuple[str, Callable[[str], float]]] = {
-    "cores": ("a number above 0, such as 2", float),
+    "cores": ("a number such as 2; 0 for a task that only waits", float),
     "memory": ("an amount such as 4GB", read_bytes),
     "timeout": ("a time such as 90s, 1h or 1:30:00", read_seconds),
     "retries": ("a whole number such as 2", int),
     "priority": ("a whole number such as 2", int),
     "limit": ("a whole number such as 2", int),
 }
+GROWING = ("memory", "timeout")
 _TASK_AMOUNTS = ("cores", "memory", "timeout", "retries", "priority")
 _GROUP_AMOUNTS = ("limit", "retries", "timeout")
+MONITORS = ("monitor", "monitors")  # one, or several that newlines separate
 _GROUP_SWITCHES = ("pipeline", "match", "barrier")
 _YES = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False, "": False}
 
@@ -274,12 +387,18 @@ def put_on_task(task: PlanTask, key: str, value: str) -> None:
     """Give a task an attribute; ValueError says what would be right."""
     if key in _SWITCHES:
         setattr(task, key, _switch(key, value))
+    elif key in GROWING:
+        amount, growth = read_growing(key, value)
+        setattr(task, key, amount)
+        setattr(task, f"{key}_growth", growth)
     elif key in _TASK_AMOUNTS:
         setattr(task, key, read_amount(key, value))
     elif key == "name":
         task.name = value
     elif key == "after":
         task.after = [*task.after, *filter(None, value.split(","))]
+    elif key in MONITORS:
+        task.monitors = [*task.monitors, *value.split("\n")]
     elif key == "cwd":
         task.cwd = value
     elif key.startswith("env.") and key != "env.":
@@ -302,7 +421,9 @@ def of_task(task: PlanTask) -> Iterator[tuple[str, str]]:
     for key in _TASK_AMOUNTS:
         value = getattr(task, key)
         if value != (1 if key == "cores" else 0):
-            yield key, _shown(value)
+            yield key, show_growing(value, getattr(task, f"{key}_growth")) if key in GROWING else _shown(value)
+    for text in task.monitors:
+        yield "monitor", text
     if task.cwd:
         yield "cwd", task.cwd
     for name, text in task.env.items():
@@ -316,6 +437,8 @@ def put_on_group(group: PlanGroup, key: str, value: str) -> None:
         setattr(group, key, _switch(key, value))
     elif key in _GROUP_AMOUNTS:
         setattr(group, key, read_amount(key, value))
+    elif key in MONITORS:
+        group.monitors = [*group.monitors, *value.split("\n")]
     elif key == "level":
         group.level = value
     elif not key:
@@ -332,6 +455,8 @@ def of_group(group: PlanGroup) -> Iterator[tuple[str, str]]:
     for key in _GROUP_AMOUNTS:
         if getattr(group, key):
             yield key, _shown(getattr(group, key))
+    for text in group.monitors:
+        yield "monitor", text
     yield from group.attributes.items()
 
 
@@ -349,10 +474,27 @@ def read_amount(key: str, value: str) -> Any:
         amount = convert(value)
     except (ValueError, OverflowError):
         amount = math.nan
-    enough = amount >= -LONGEST if key == "priority" else amount >= 0 if key in {"retries", "limit"} else amount > 0
+    enough = (
+        amount >= -LONGEST if key == "priority" else amount >= 0 if key in {"retries", "limit", "cores"} else amount > 0
+    )
     if not enough or amount > LONGEST:
         raise ValueError(f"{key}={value:.60}: expected {expected}")
     return amount
+
+
+def read_growing(key: str, value: str) -> tuple[Any, float]:
+    """An amount that may grow, as 4GB*2; ValueError says what would be right."""
+    try:
+        amount, growth = split_growth(value)
+    except ValueError:
+        expected = "4GB*2" if key == "memory" else "1h*2"
+        raise ValueError(f"{key}={value:.60}: expected an amount and a factor above 1, such as {expected}") from None
+    return read_amount(key, amount), growth
+
+
+def show_growing(amount: float, growth: float) -> str:
+    """As `read_growing` reads it."""
+    return f"{_shown(amount)}*{growth:.15g}" if growth else _shown(amount)
 
 
 def _shown(value: float) -> str:

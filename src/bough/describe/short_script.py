@@ -28,11 +28,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
-from bough.describe.plan import Plan, PlanGroup, PlanTask, Where, put_on_group, put_on_task
+from bough.describe.plan import MONITORS, Plan, PlanGroup, PlanTask, Where, put_on_group, put_on_task
 from bough.errors import InvalidWorkload, UserError
+from bough.model.plurals import counted
 
 Vector = tuple[Any, ...]
-_OPTIONS = ("limit", "retries", "timeout", "match", "barrier", "pipeline")
+_OPTIONS = ("limit", "retries", "timeout", "match", "barrier", "pipeline", *MONITORS)
 _levels: ContextVar[list[Level] | None] = ContextVar("bough_levels", default=None)
 
 
@@ -61,8 +62,8 @@ def arguments(*kinds: Callable[[str], Any]) -> Any:
     """The arguments of the script, each made into what its kind says; a single one comes as itself."""
     given = sys.argv[1:]
     if len(given) != len(kinds):
-        many = f"{len(kinds)} argument{'s' if len(kinds) != 1 else ''}"
-        raise UserError(f"{sys.argv[0]} takes {many}, and {len(given)} were given: bough run {sys.argv[0]} ARGUMENTS")
+        takes = counted(len(kinds), "argument")
+        raise UserError(f"{sys.argv[0]} takes {takes}, not {len(given)}: bough run {sys.argv[0]} ARGUMENTS")
     found = []
     for kind, text in zip(kinds, given, strict=True):
         try:
@@ -118,7 +119,7 @@ def level(groups: Iterable[Any] | Callable[..., Iterable[Any]], *, within: Level
     Args:
         groups: the vectors of its groups, or a function that gives those within a group from the numbers of that.
         within: the level above.
-        options: for all its groups: limit, retries, timeout, match, barrier, pipeline.
+        options: for all its groups: limit, retries, timeout, match, barrier, pipeline, monitors.
     """
 
     def make(describe: Callable[..., object]) -> Level:
@@ -153,8 +154,8 @@ class Draft:
     def task(self, command: str, **options: Any) -> None:
         """A command; the own tasks of a group run one after the other.
 
-        Options: release, affinity, final, cores, memory, timeout, retries, priority, name; others are your own
-        attributes.
+        Options: release, affinity, final, cores, memory, timeout, retries, priority, name, monitors (a text such as
+        "after:1h -> fail", or a list of them); others are your own attributes.
         """
         self._group.tasks.append(self._task(command, options))
 
@@ -181,6 +182,8 @@ class Draft:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return "\n".join(map(str, value))
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 

@@ -12,7 +12,17 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from bough.describe.plan import Index, Plan, PlanGroup, PlanTask, Where, join, without_gc
+from bough.describe.plan import (
+    Index,
+    Plan,
+    PlanGroup,
+    PlanTask,
+    Where,
+    file_path,
+    file_writers,
+    join,
+    without_gc,
+)
 from bough.errors import InvalidWorkload
 
 PROLOGUE = "prologue"
@@ -119,6 +129,16 @@ class _Lowering:
         for at, task in enumerate(self.tasks):
             if task.name:
                 self.node_of.setdefault(task.name, self.base + at)
+        self.makers = self._find_makers()  # by task: those that write what it reads
+
+    def _find_makers(self) -> dict[int, list[int]]:
+        writers = file_writers(self.tasks)
+        found: dict[int, list[int]] = {}
+        for at, task in enumerate(self.tasks) if writers else ():
+            makers = [writers[path] for path in (file_path(task, path) for path in task.reads) if path in writers]
+            if makers:
+                found[at] = list(dict.fromkeys(makers))
+        return found
 
     def _lay_out(self, path: str, group: PlanGroup) -> None:
         above = self.index.above.get(id(group))
@@ -167,7 +187,7 @@ class _Lowering:
         if phase != 1:
             return False
         before = self.base + at - 1 if slot.group.pipeline and at > slot.tasks[1].start else home * _KINDS + _OWN
-        if seen[before] != 2:
+        if seen[before] != 2 or any(seen[self.base + maker] != 2 for maker in self.makers.get(at, ())):
             return False
         after = self.tasks[at].after
         return not after or set(map(seen.__getitem__, map(self.node_of.__getitem__, after))) == {2}
@@ -207,6 +227,8 @@ class _Lowering:
         slot, task = self.slots[home], self.tasks[at]
         if task.after:
             yield from self._targets(task.after)
+        if at in self.makers:
+            yield from (self.base + maker for maker in self.makers[at])
         if at > slot.tasks[phase].start and (phase != 1 or slot.group.pipeline):
             yield self.base + at - 1
         elif phase == 0:
@@ -286,6 +308,9 @@ class _Lowering:
             waits = tuple(dict.fromkeys((*named, *waits))) if waits or len(named) > 1 else tuple(named)
             if not near and len(named) == 1 and named[0][0] is For.TASK:
                 near = named[0][1]
+        if at in self.makers:
+            made = [(For.TASK, self.numbers[maker]) for maker in self.makers[at]]
+            waits = tuple(dict.fromkeys((*waits, *made)))
         self.task_count += 1
         number = self.numbers[at] = self.task_count
         group = slot.prologue if phase == 0 else slot.number

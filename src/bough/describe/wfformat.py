@@ -131,10 +131,7 @@ def _parse(text: str, filename: str) -> _Trace:
     try:
         found = _loaded(text)
         version = found.get("schemaVersion", VERSION) if isinstance(found, dict) else ""
-        if version != VERSION:
-            said = str(version or "of no version")
-            raise Where(filename).wrong(f"this is WfFormat {said:.40}; version {VERSION} is read")
-        instance = msgspec.convert(found, _Instance)
+        instance = msgspec.convert(found, _Instance) if version == VERSION else None
     except json.JSONDecodeError as error:
         raise Where(filename, error.lineno).wrong(f"this is no JSON: {error.msg}") from None
     except msgspec.ValidationError as error:
@@ -142,6 +139,9 @@ def _parse(text: str, filename: str) -> _Trace:
         raise Where(filename).wrong(f"this is not as WfFormat {VERSION} has it: {reason}") from None
     except (RecursionError, ValueError) as error:  # the second: a number of thousands of digits
         raise Where(filename).wrong(f"this is no JSON that can be read: {error}") from None
+    if instance is None:
+        said = str(version or "of no version")
+        raise Where(filename).wrong(f"this is WfFormat {said:.40}; version {VERSION} is read")
     lines = dict(_lines(text))
     specification, execution = instance.workflow.specification, instance.workflow.execution
     tasks: dict[str, _Task] = {}

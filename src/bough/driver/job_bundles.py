@@ -102,6 +102,11 @@ class Bundle(msgspec.Struct, eq=False):
         self.rows.append(jobs)
 
     @property
+    def jobs(self) -> int:
+        """How many jobs it has; those of its pipelines all count."""
+        return sum(map(len, self.rows))
+
+    @property
     def is_full(self) -> bool:
         """Whether nothing more may join."""
         return len(self.rows) >= (self.group.factor or MOST)

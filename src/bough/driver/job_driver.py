@@ -67,6 +67,7 @@ class Driver:
         self._pipelines: dict[str, Pipeline] = {}  # not complete yet
         self._open: dict[tuple[object, ...], Bundle] = {}  # that take more
         self._written: dict[str, int] = {}  # declared outputs, and the jobs that write them
+        self._blocked = 0  # producers that wait for room: they can add nothing
         self._is_stopped = False
 
     # --- configuring ------------------------------------------------------------------------------------
@@ -238,9 +239,15 @@ class Driver:
             self._sender.wake()
 
     def _due(self, now: float) -> float | None:
-        """Send off what waits for nothing more; when to look again. Called by the sender, which holds the lock."""
-        self._flush(lambda bundle: bundle.due <= now)
-        return min((bundle.due for bundle in self._open.values()), default=None)
+        """Send off what waits for nothing more; when to look again. Called by the sender, which holds the lock.
+
+        While producers wait for room, the time of a bundle with a factor stands still: they would fill it.
+        """
+        self._flush(lambda bundle: bundle.due <= now and not self._stands_still(bundle))
+        return min((bundle.due for bundle in self._open.values() if not self._stands_still(bundle)), default=None)
+
+    def _stands_still(self, bundle: Bundle) -> bool:
+        return bool(self._blocked and bundle.group.factor)
 
     def _flush(self, wanted: Any) -> None:
         for key, bundle in list(self._open.items()):
@@ -250,15 +257,36 @@ class Driver:
                     self._sender.send(bundle)
 
     def _wait_for_room(self) -> None:
-        """Wait while too much has not finished; what is incomplete is sent off, for it may be all there is."""
+        """Wait while too much has not finished. What is incomplete is sent off only if it is all there is."""
         sender = self._sender
         assert sender is not None
-        while sender.pending >= self.buffer_size:
+        if sender.pending < self.buffer_size:
+            return
+        with self._lock:
+            self._blocked += 1
+        try:
+            while not self._finds_room(sender):
+                time.sleep(_PAUSE)
+        finally:
             with self._lock:
-                self._flush(lambda _: True)
-                if self._is_stopped or sender.count() < self.buffer_size:
-                    return
-            time.sleep(_PAUSE)
+                self._blocked -= 1
+                now = time.monotonic()
+                for bundle in self._open.values():
+                    if bundle.group.factor:
+                        bundle.changed = now
+                sender.wake()
+
+    def _finds_room(self, sender: BundleSender) -> bool:
+        with self._lock:
+            under_way = sender.count()
+            waiting = sum(bundle.jobs for bundle in self._open.values())
+            sender.pending = under_way + waiting
+            if self._is_stopped or sender.pending < self.buffer_size:
+                return True
+            if not under_way:
+                fullest = max(self._open.values(), key=lambda bundle: bundle.jobs)
+                self._flush(lambda bundle: bundle is fullest)
+            return False
 
     # --- collecting -------------------------------------------------------------------------------------
 

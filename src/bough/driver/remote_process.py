@@ -102,7 +102,7 @@ class RemoteProcess:
     def _pass_on(self, task: Task, seen: dict[str, int]) -> None:
         for name in self._sinks:
             with contextlib.suppress(BoughError):  # it has ended just now, or its executor is out of reach
-                question = questions.Output(RecordId(task.id), 0, questions.stream_name(name), seen[name], _PIECE)
+                question = questions.Output(RecordId(task.record), 0, questions.stream_name(name), seen[name], _PIECE)
                 data = self._place.session.ask(question).data
                 seen[name] += len(data)
                 self._write(name, data)

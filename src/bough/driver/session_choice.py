@@ -2,7 +2,8 @@
 
 Rule: a program that only changed its import leaves nothing behind: the driver's own session keeps
 its store in a temporary folder that goes with the process; the next program removes that of one that was killed.
-`bough run` and $BOUGH_SERVER decide as for any session.
+`bough run` and $BOUGH_SERVER decide as for any session. A process that fails is the program's to look at, as with
+`subprocess`: the driver's own session says nothing of it.
 """
 
 from __future__ import annotations
@@ -93,11 +94,11 @@ def _open() -> Session:
     from bough.api.session.session import Session
 
     if launch.server_address(None) or launch.defaults().options:
-        session = Session()
+        session = Session(on_failure="ignore", echo=False, progress=False)
     else:
         _folder = TemporaryFolder("driver")
         try:
-            session = Session(name="driver", store=_folder.make())
+            session = Session(name="driver", store=_folder.make(), on_failure="ignore", echo=False, progress=False)
         except BaseException:
             _remove(_folder)
             raise

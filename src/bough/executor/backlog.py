@@ -12,14 +12,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from bough.model.events.news import CallsEnded, WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
-from bough.model.ids import RecordId, SpanId
+from bough.model.events.news import (
+    CallsEnded,
+    WorkFailed,
+    WorkObserved,
+    WorkReturned,
+    WorkStarted,
+    WorkStopped,
+    WorkSucceeded,
+)
+from bough.model.ids import BlobId, RecordId, SpanId
 from bough.model.resources import Needs
-from bough.wire.executor_messages import ReadOutput, RunSpan, StopElements
+from bough.wire.executor_messages import EndElements, RunSpan, StopElements, WatchElements
 from bough.wire.framing import News
 
 _ROUND = 1e-9  # fractions of cores add up inexactly
@@ -28,7 +37,7 @@ _ROUND = 1e-9  # fractions of cores add up inexactly
 class QueuedSpan:
     """A span, or what is left of one, that this executor has."""
 
-    __slots__ = ("batch_end", "deaths", "follower", "next", "number", "order", "run", "stopped", "token")
+    __slots__ = ("batch_end", "deaths", "follower", "late", "next", "number", "order", "run", "stopped", "token")
 
     def __init__(self, run: RunSpan, order: float, deaths: int = 0) -> None:
         self.run = run
@@ -40,6 +49,7 @@ class QueuedSpan:
         self.next = run.start  # first element without news
         self.stopped: list[tuple[int, int]] = []
         self.follower: QueuedSpan | None = None  # to be run right behind it, by the same worker
+        self.late: list[tuple[int, int, BlobId]] | None = None  # elements that plans were added for, see `run.watch`
 
     @property
     def expected(self) -> float:
@@ -52,6 +62,15 @@ class QueuedSpan:
         while found[-1].follower is not None:
             found.append(found[-1].follower)
         return found
+
+    def plans(self, index: int) -> list[BlobId]:
+        """What watches an element."""
+        late = [plan for start, stop, plan in self.late or () if start <= index < stop]
+        return list(dict.fromkeys([*self.run.watch, *late]))
+
+    def watch(self, start: int, stop: int, plan: BlobId) -> None:
+        """Have elements watched by one more plan."""
+        self.late = [*(self.late or ()), (start, stop, plan)]
 
     def is_stopped(self, index: int) -> bool:
         """Whether an element was stopped: nothing is reported of it."""
@@ -199,6 +218,7 @@ class Backlog:
                 for low, high in held.kept(held.run.start, held.run.stop):
                     run = msgspec.structs.replace(held.run, start=low, stop=high)
                     part = QueuedSpan(run, held.order, held.deaths)
+                    part.late = held.late
                     (lost if run.chained and low >= stop else left).append(part)
             self.length += len(left) - len(queue)
             if left:
@@ -228,18 +248,25 @@ def split_batch(news: News, run: RunSpan) -> Iterator[News]:
         case WorkReturned() | WorkStarted():
             for index in range(news.start, min(news.stop, 1 + len(run.batch))):
                 yield replace(news, span=SpanId(run.span + index), start=0, stop=1)
+        case WorkObserved():
+            yield replace(news, span=SpanId(run.span + news.index), index=0)
         case WorkFailed():
             detail = replace(news.detail, index=0) if news.detail is not None else None
             yield replace(news, span=SpanId(run.span + news.index), index=0, detail=detail)
+        case WorkStopped():
+            span, record = SpanId(run.span + news.index), RecordId(records_of(run)[news.index])
+            yield replace(news, span=span, record=record, index=0, detail=replace(news.detail, index=0))
         case _:
             yield news
 
 
-def advance(held: QueuedSpan, news: WorkSucceeded | CallsEnded | WorkFailed | WorkReturned) -> bool:
+def advance(held: QueuedSpan, news: WorkSucceeded | CallsEnded | WorkFailed | WorkReturned | WorkStopped) -> bool:
     """Whether news are of a span; if so, note how far it has come."""
     at = news.span - held.run.span
     if not 0 <= at <= len(held.run.batch) or held.next >= held.run.stop:
         return False
+    if isinstance(news, WorkStopped):
+        return True  # it says what an element wrote, not what becomes of it
     if isinstance(news, WorkFailed):
         held.next = at + news.index + 1
     elif isinstance(news, CallsEnded):
@@ -257,20 +284,23 @@ def spans_of(held: QueuedSpan) -> list[SpanId]:
     return [SpanId(held.run.span + index) for index in left if not held.is_stopped(index)]
 
 
-def in_batch(order: StopElements, run: RunSpan) -> StopElements | None:
-    """What an order to stop means for a span; None if it concerns another."""
+_Order = TypeVar("_Order", StopElements, WatchElements, EndElements)
+
+
+def in_batch(order: _Order, run: RunSpan) -> _Order | None:
+    """What an order on elements means for a span; None if it concerns another."""
     at = order.span - run.span
     if not 0 <= at <= len(run.batch):
         return None
     return replace(order, span=run.span, start=at, stop=at + 1) if run.batch else order
 
 
-def is_asked_for(run: RunSpan, index: int, fetch: ReadOutput) -> bool:
-    """Whether an element is the task whose output a client wants to read."""
+def is_asked_for(run: RunSpan, index: int, record: int, wanted: int) -> bool:
+    """Whether an element is the task that a client asks about: `wanted` is its index in the record."""
     if not run.batch:
-        return run.record == fetch.record and index == fetch.index
-    record = run.record if index == 0 else run.batch[index - 1][0] if index <= len(run.batch) else None
-    return record == fetch.record
+        return run.record == record and index == wanted
+    found = run.record if index == 0 else run.batch[index - 1][0] if index <= len(run.batch) else None
+    return found == record
 
 
 def locate(held: QueuedSpan, task: tuple[int, int, int] | None, at: int) -> tuple[SpanId, RecordId, int, int] | None:

@@ -1,7 +1,7 @@
 """The executor's registry of descriptors: which descriptor belongs to what, and what to call when it is ready.
 
 The server's connection, the workers and their processes, the socket of running tasks and the signal pipe are all
-registered here; monitors will be, too. Rule: a handler is called only for the descriptor that it was registered with,
+registered here, and so is the watcher. Rule: a handler is called only for the descriptor that it was registered with,
 also when a handler before it in the same round closed that descriptor and its number was used again.
 """
 
@@ -32,6 +32,10 @@ class Descriptors:
         """Call its handler also when it can be written, or no longer; nothing happens if it is not registered."""
         if fd in self._handlers:
             self._epoll.modify(fd, _READ_WRITE if wanted else _READ)
+
+    def __contains__(self, fd: int) -> bool:
+        """Whether it is registered."""
+        return fd in self._handlers
 
     def remove(self, fd: int) -> None:
         """Forget a descriptor that is still open; nothing happens if it is not registered."""

@@ -1,7 +1,8 @@
 """Waiting for space where the store lies: a full store delays every writer and fails none.
 
 A disk that is the executor's own is another matter: what cannot be written there is a failure of the site, and its
-task goes elsewhere. Rule: a writer that waits says so once, tries again every half second, and stops waiting when its
+task goes elsewhere. A worker's writers mark that they wait in the shared memory: so the executor tells the server, and
+the server the user. Rule: a writer that waits says so once, tries again every half second, and stops waiting when its
 outcome is not wanted any more.
 """
 
@@ -35,15 +36,25 @@ def tell_user(text: str) -> None:
 class SpaceWait:
     """Called each time that something cannot be written; returns when it is to be tried again."""
 
-    def __init__(self, say: Callable[[str], None] = tell_user, given_up: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        say: Callable[[str], None] = tell_user,
+        given_up: Callable[[], bool] = lambda: False,
+        mark: Callable[[bool], None] = lambda _: None,
+    ) -> None:
+        """`mark` is told when waiting begins, and when it is over."""
         self._say = say
         self._given_up = given_up
+        self._mark = mark
         self._said = 0.0
+        self._waits = False  # as was marked
         self.waited = 0.0  # seconds, all together
 
     def __call__(self, what: str) -> None:
         """Wait a moment; `GivenUp` when it is not wanted any more."""
         now = time.monotonic()
+        self._waits = True
+        self._mark(True)
         if not self._said or now - self._said > _SAY_AGAIN:
             self._said = now
             self._say(f"{what} cannot be written, the disk is full: free some space; it is tried every {TRY_AGAIN:g} s")
@@ -57,6 +68,13 @@ class SpaceWait:
     def over(self) -> None:
         """It was written: the next time is another one."""
         self._said = 0.0
+        self.resumed()
+
+    def resumed(self) -> None:
+        """It was written, and the next may have to wait again soon: that need not be said anew."""
+        if self._waits:
+            self._waits = False
+            self._mark(False)
 
 
 def is_full(error: BaseException) -> bool:

@@ -15,8 +15,11 @@ from typing import NamedTuple
 
 from bough import logs
 from bough.errors import BoughError
+from bough.executor.devices import DevicePool, find_gpus
+from bough.executor.machine_capacity import machine_memory
 from bough.model.ids import ExecutorId, read_bytes, read_seconds
-from bough.model.resources import Needs
+from bough.model.resources import OWN_PYTHON, Needs
+from bough.model.site_specs import PilotId
 from bough.wire.client_messages import VERSION
 from bough.wire.executor_messages import ExecutorHello, ExecutorWelcome
 
@@ -32,6 +35,7 @@ class ExecutorLifetime(NamedTuple):
     idle: float = 0.0  # seconds without work after which it leaves, 0: never
     give_up: float = 86400.0  # seconds without a server after which it leaves
     work: str = ""  # its own folder, empty: the usual one
+    pilot: PilotId = PilotId(0)  # that started it
 
     @property
     def leaves_at(self) -> float:
@@ -54,11 +58,12 @@ def make_hello(
         socket.gethostname(),
         os.getpid(),
         capacity,
-        f"{sys.version_info[0]}.{sys.version_info[1]}",
+        OWN_PYTHON,
         welcome.executor if welcome else ExecutorId(0),
         lifetime.until,
         welcome.marker if welcome else "",
         together=True,
+        pilot=lifetime.pilot,
     )
 
 
@@ -75,8 +80,9 @@ def shares_store(welcome: ExecutorWelcome) -> bool:
 
 _USAGE = (
     "usage: python -m bough.executor --server ADDRESS"
-    " [--cores N] [--memory BYTES] [--gpus N] [--resource NAME=AMOUNT]... [--site NAME]"
-    " [--until SECONDS_SINCE_1970] [--idle-timeout TIME] [--give-up TIME] [--work DIR] [--log-level LEVEL]"
+    " [--cores N] [--memory BYTES] [--gpus N] [--pin yes|no] [--resource NAME=AMOUNT]... [--site NAME]"
+    " [--until SECONDS_SINCE_1970] [--idle-timeout TIME] [--give-up TIME] [--work DIR]"
+    " [--allow-commands yes|no] [--pilot N] [--log-level LEVEL]"
 )
 
 _TEXTS = {"--server": "server", "--site": "site", "--work": "work"}
@@ -87,7 +93,10 @@ _TIMES = {"--idle-timeout": "idle", "--give-up": "give_up"}
 class ExecutorOptions:
     """What an executor is told when it is started."""
 
-    __slots__ = ("cores", "give_up", "idle", "memory", "named", "server", "site", "until", "work")
+    __slots__ = (
+        *("allows_commands", "cores", "give_up", "gpus", "idle", "memory", "named", "pilot", "pin"),
+        *("server", "site", "until", "work"),
+    )
 
     def __init__(self, words: list[str]) -> None:
         self.server = self.work = ""
@@ -95,7 +104,10 @@ class ExecutorOptions:
         self.cores = float(os.cpu_count() or 1)
         self.memory = machine_memory()
         self.named: dict[str, float] = {}
+        self.gpus: int | None = None  # None: those that are found
+        self.pin = self.allows_commands = False
         self.until = self.idle = 0.0
+        self.pilot = PilotId(0)
         self.give_up = 86400.0
         if len(words) % 2:
             raise SystemExit(_USAGE)
@@ -116,32 +128,48 @@ class ExecutorOptions:
             setattr(self, _TIMES[word], read_seconds(value))
         elif word == "--log-level":
             logs.set_level(value)
+        elif word == "--pilot":
+            self.pilot = PilotId(int(value))
         elif word == "--memory":
             self.memory = read_bytes(value)
-        elif word == "--gpus":
-            self.named["gpus"] = float(value)
-        elif word == "--resource":
-            name, equals, amount = value.partition("=")
-            if not name or not equals:
-                raise ValueError("it is not of the form NAME=AMOUNT")
-            self.named[name] = float(amount)
+        elif word == "--pin":
+            self.pin = value == "yes"
+        elif word == "--allow-commands":
+            self.allows_commands = value == "yes"
+        elif word in {"--resource", "--gpus"}:
+            self._add_resource(value if word == "--resource" else f"gpus={value}")
         else:
             raise SystemExit(_USAGE)
+
+    def _add_resource(self, text: str) -> None:
+        name, equals, amount = text.partition("=")
+        if not name or not equals:
+            raise ValueError("it is not of the form NAME=AMOUNT")
+        if name in {"gpu", "gpus"}:
+            self.gpus = int(amount)
+        else:
+            self.named[name] = float(amount)
 
 
 def read_capacity_and_lifetime(options: ExecutorOptions) -> tuple[Needs, ExecutorLifetime]:
     """What an executor has, and how long it stays."""
-    named = dict(options.named)
-    gpus = named.pop("gpus", 0.0) + named.pop("gpu", 0.0)
-    capacity = Needs(options.cores, options.memory, gpus, tuple(sorted(named.items())))
-    return capacity, ExecutorLifetime(options.until, time.time(), options.idle, options.give_up, options.work)
+    capacity = Needs(options.cores, options.memory, options.gpus or 0, tuple(sorted(options.named.items())))
+    return capacity, ExecutorLifetime(
+        options.until, time.time(), options.idle, options.give_up, options.work, options.pilot
+    )
+
+
+def find_devices(options: ExecutorOptions) -> DevicePool:
+    """The GPUs, and with `--pin` the cores, that tasks get by name; how many GPUs there are is noted in the options."""
+    found = find_gpus()
+    try:
+        gpus = found if options.gpus is None else found.first(options.gpus)
+    except ValueError as error:
+        raise SystemExit(f"bough executor: --gpus {options.gpus}: {error}") from None
+    options.gpus = len(gpus.names)
+    return DevicePool(gpus, os.sched_getaffinity(0) if options.pin else ())
 
 
 def extend_path(path: str) -> None:
     """Let functions import what the script can; behind our own places, so that nothing of ours is shadowed."""
     sys.path += [entry for entry in path.split(os.pathsep) if entry and entry not in sys.path]
-
-
-def machine_memory() -> int:
-    """Bytes of memory this machine has."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

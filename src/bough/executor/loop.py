@@ -12,6 +12,7 @@ nothing runs here and everything was acknowledged, or when its time has ended.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import time
@@ -21,12 +22,14 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from bough import logs, private
-from bough.errors import BoughError
+from bough.errors import BoughError, PeerLost
 from bough.executor.descriptors import Descriptors
+from bough.executor.devices import DevicePool
 from bough.executor.executor_options import (
     ExecutorLifetime,
     ExecutorOptions,
     extend_path,
+    find_devices,
     make_hello,
     read_capacity_and_lifetime,
     shares_store,
@@ -35,27 +38,36 @@ from bough.executor.reports import Reports
 from bough.executor.server_connection import ServerConnection, connect
 from bough.model.blobs import is_blob
 from bough.model.events.news import WorkFailed, WorkReturned
+from bough.model.ids import SpanId
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.wire.client_messages import Blob, Refused
 from bough.wire.executor_messages import (
     Acknowledged,
+    ClearOut,
     Drain,
+    EndElements,
     ExecutorWelcome,
     Heartbeat,
     Leave,
     Leaving,
     OutputRead,
+    ProbeAnswer,
+    ProbeTask,
     ReadOutput,
     Ready,
     RunSpan,
+    SpaceAwaited,
     SpansHeld,
+    StayOn,
     StopElements,
+    WatchElements,
     spread,
 )
 from bough.wire.framing import frame
 
 if TYPE_CHECKING:
+    from bough.executor.probes.task_probes import TaskProbes
     from bough.executor.slots import Slots
 
 
@@ -63,6 +75,7 @@ TICK = 0.05  # seconds between looks at what runs
 _SILENCE = 5.0  # seconds after which the server is told that we live
 _LOST_GRACE = 1.0  # seconds that running tasks get when the server has disconnected
 _LAST_REPORTS = 2.0  # seconds to wait until the last reports are acknowledged
+_SAVING = 2.0  # seconds of grace that are worth asking for checkpoints
 _GIVE_UP = 5.0  # seconds after the grace in which processes must have died of KILL
 _RECONNECT = 0.2  # seconds until the first try to reconnect; pauses grow
 _MOST_PAUSE = 5.0  # seconds between tries
@@ -119,19 +132,34 @@ class Departure:
 class Executor:
     """One executor, from its hello to its end."""
 
-    def __init__(self, address: str, capacity: Needs, site: str, lifetime: ExecutorLifetime | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        capacity: Needs,
+        site: str,
+        lifetime: ExecutorLifetime | None = None,
+        preload: str = "",
+        *,
+        devices: DevicePool | None = None,
+        allows_commands: bool = False,
+    ) -> None:
         self._address = address
+        self._allows_commands = allows_commands  # of remote monitors, beside tasks
+        self._preload = preload  # modules to import before functions need them, see `preloader`
         self._capacity = capacity
+        self._devices = devices
         self._site = site
         self._lifetime = lifetime or ExecutorLifetime()
         self._departure = Departure(self._lifetime)
         self._reports = Reports()
         self._slots: Slots | None = None
+        self._probes: TaskProbes | None = None  # made for the first question of a remote monitor
         self._welcome: ExecutorWelcome | None = None
         self._connection: ServerConnection | None = None
         self._descriptors = Descriptors()
         self._spoke = time.monotonic()
         self._ticked = 0.0
+        self._saved_by: float | None = None  # it was told to leave: when checkpoints must be written
         self._leave_at: float | None = None  # when waiting to be heard ends, once all is over
         self._leaving = False
         self._give_up_at = 0.0
@@ -143,6 +171,7 @@ class Executor:
         self._is_service = False  # the server is one's
         self._silence = _SILENCE  # seconds after which the server is told that we live
         self._exit: int | None = None
+        self._lacking_space: list[SpanId] = []  # as the server was told
         self._signals, wake = socket.socketpair()
         self._signals.setblocking(False)
         wake.setblocking(False)
@@ -154,7 +183,7 @@ class Executor:
 
     def run(self) -> int:
         """Serve until told to leave, or left alone; the exit code."""
-        self._connect()
+        self._connect_first()
         import bough.executor.slots  # noqa: F401 -- while the server reads the hello
 
         while self._exit is None:
@@ -163,8 +192,20 @@ class Executor:
         if self._slots is not None:
             self._staging.close()
             self._task_socket.close()
+            if self._probes is not None:
+                self._probes.close()
             private.sweep("nested")  # sessions within tasks: our workers have ended, and nothing removes theirs
         return self._exit
+
+    def _connect_first(self) -> None:
+        """Connect; a pilot's executor waits for a way to its server, which may be cut just now."""
+        until = time.monotonic() + (self._lifetime.give_up if self._lifetime.pilot else 0.0)
+        while True:
+            try:
+                return self._connect()
+            except PeerLost:
+                if time.monotonic() >= until or select.select([self._signals], [], [], _RECONNECT)[0]:
+                    raise
 
     def _connect(self) -> None:
         self._connection = connection = connect(self._address, wait=self._welcome is None)
@@ -201,12 +242,28 @@ class Executor:
         if now - self._ticked >= TICK:
             self._ticked = now
             slots.tick(now)
+            self._task_reports.tick()
+            if self._probes is not None:
+                self._probes.tick(now)
+            self._tell_of_space(slots)
+        elif self._lacking_space:  # before the news that there was space for
+            self._tell_of_space(slots)
         slots.schedule()
         if self._is_service and not self._leaving:
-            self._consider_leaving(slots, now)
+            if self._saved_by is not None:
+                self.leave(1.0)
+            else:
+                self._consider_leaving(slots, now)
         if self._leaving and self._leave_at is None and (slots.empty or now >= self._give_up_at):
             slots.end_rest()
             self._leave_at = now + _LAST_REPORTS
+
+    def _tell_of_space(self, slots: Slots) -> None:
+        """Say which spans wait for space on the disk of the store, whenever these are others."""
+        waiting = slots.waiting_for_space()
+        if waiting != self._lacking_space and self._welcomed:
+            self._lacking_space = waiting
+            self._send(frame(SpaceAwaited(waiting)))
 
     def _poll_seconds(self) -> float:
         if self._leave_at is not None:
@@ -214,7 +271,9 @@ class Executor:
         if self._connection is None:
             return TICK
         slots = self._slots
-        if slots is not None and (slots.busy or self._leaving or self._departure.reason):
+        if slots is not None and (slots.is_restless or self._leaving or self._departure.reason):
+            return TICK
+        if self._probes is not None and self._probes.is_busy:
             return TICK
         now = time.monotonic()
         silent = max(0.01, self._spoke + self._silence - now)
@@ -233,6 +292,9 @@ class Executor:
             departure.reason = reason
             logs.info("executor-leaving", f"leaving: {reason}")
             slots.give_back()
+            if self._lifetime.until and slots.has_checkpoints():
+                left = max(0.0, self._lifetime.ends_at - time.time())
+                slots.clear("given back: the time of its executor was over", now + left - min(1.0, left / 2))
             self._say_leaving()
         if departure.reason and departure.confirmed and slots.idle and not self._reports.unheard():
             self.leave(1.0)
@@ -316,6 +378,8 @@ class Executor:
                         self._reports.add(WorkFailed(one.span, index, failure))
             case ReadOutput():
                 self._send(frame(OutputRead(message.request, b"", error=text)))
+            case ProbeTask():
+                self._send(frame(ProbeAnswer(message.request, error=text, kind="InternalError")))
 
     def _on_work(self, slots: Slots, message: object) -> None:
         match message:
@@ -324,12 +388,30 @@ class Executor:
             case RunSpan():  # which comes too late
                 for one in spread(message):
                     self._reports.add(WorkReturned(one.span, one.start, one.stop))
-            case StopElements():
-                slots.stop(message)
+            case StopElements() | WatchElements() | EndElements() | ClearOut() | StayOn():
+                _order(slots, message)
             case ReadOutput():
-                self._send(frame(slots.read_output(message)))
+                self._answer(slots.read_output(message))
+            case ProbeTask():
+                self._probe(slots, message)
             case _ if not self._task_socket.answer(message):
                 self._staging.on_message(message)
+
+    def _probe(self, slots: Slots, asked: ProbeTask) -> None:
+        if self._probes is None:
+            from bough.executor.probes.task_probes import TaskProbes  # few tasks have remote monitors
+
+            may_run = self._allows_commands
+            self._probes = TaskProbes(self._descriptors, slots, self._answer, allows_commands=may_run)
+        self._probes.ask(asked)
+
+    def _answer(self, answer: OutputRead | ProbeAnswer) -> None:
+        """Answer a question about a task; before the answer that it has ended comes how it did."""
+        report = self._reports.cut()
+        if self._welcomed:
+            if report is not None:
+                self._send(report)
+            self._send(frame(answer))
 
     def _take_blob(self, slots: Slots, blob: Blob) -> None:
         """Code and tables run under their digests: what is something else is not from the server that we know."""
@@ -347,6 +429,7 @@ class Executor:
             self._begin(welcome)
         else:
             logs.info("server-back", "reconnected to the server")
+            self._lacking_space = []  # it has forgotten
         if welcome.embedded:
             return
         assert self._slots is not None
@@ -363,7 +446,10 @@ class Executor:
         # late: nothing of this is needed before the hello, and users wait for that
         from bough.executor.files.sandbox import ExecutorFolder
         from bough.executor.files.staging import Staging
+        from bough.executor.preloader import Preloader
+        from bough.executor.slot import work_preloaded
         from bough.executor.slots import Slots
+        from bough.executor.task_reports import TaskReports
         from bough.executor.task_socket import TaskSocket
 
         folder = ExecutorFolder(self._lifetime.work)
@@ -381,14 +467,24 @@ class Executor:
             signal.signal(signal.SIGINT, lambda *_: None)
         self._staging = Staging(folder, self._say, self._reports.add)
         self._slots = Slots(
-            self._capacity, welcome, self._reports, self._descriptors, self._staging, inline=not self._shared
+            self._capacity,
+            welcome,
+            self._reports,
+            self._descriptors,
+            self._staging,
+            inline=not self._shared,
+            devices=self._devices,
+            preloader=Preloader(self._preload, self._descriptors, work_preloaded) if self._preload else None,
         )
-        self._task_socket = TaskSocket(self._descriptors, self._slots.find_task, self._say)
+        self._task_reports = TaskReports(self._reports)
+        self._task_socket = TaskSocket(self._descriptors, self._slots.find_task, self._say, self._task_reports.take)
 
     def _on_lost(self, connection: ServerConnection) -> None:
         self._descriptors.remove(connection.fileno())
         connection.close()
         self._connection = None
+        if self._probes is not None:
+            self._probes.forget()
         if self._welcome is None:
             if self._exit is None and not connection.why:
                 logs.error(
@@ -440,10 +536,22 @@ class Executor:
         give_up_at = time.monotonic() + grace + _GIVE_UP
         if self._slots is None:
             self._exit = 0
+        elif self._saves_first(self._slots, grace):
+            return
         elif not self._leaving or give_up_at < self._give_up_at:
             self._leaving = True
             self._give_up_at = give_up_at
             self._slots.leave(grace)
+
+    def _saves_first(self, slots: Slots, grace: float) -> bool:
+        """Whether tasks that can save their state do so before everything is ended; in most of the grace."""
+        now = time.monotonic()
+        if self._saved_by is None:
+            if not self._is_service or self._leaving or grace < _SAVING or not slots.has_checkpoints():
+                return False
+            self._saved_by = now + grace
+            slots.clear("given back: its executor was stopped", now + grace - _SAVING / 2)
+        return now < self._saved_by and not slots.idle
 
     def _finish(self, anyway: bool) -> None:
         """Exit once all was heard, or cannot be; what was not heard is kept in a file."""
@@ -462,13 +570,41 @@ class Executor:
         self._exit = 0
 
 
+def _order(slots: Slots, message: StopElements | WatchElements | EndElements | ClearOut | StayOn) -> None:
+    """Do what the server says of what is here."""
+    match message:
+        case StopElements():
+            slots.stop(message)
+        case WatchElements():
+            slots.watch(message)
+        case EndElements():
+            slots.end_early(message)
+        case ClearOut():
+            logs.info("site-left", f"{message.reason}; what runs has {message.grace:g} s")
+            slots.clear(message.reason, time.monotonic() + message.grace)
+        case StayOn():
+            logs.info("site-returned", "the site may be used again")
+            slots.stay()
+
+
 def main(words: list[str]) -> int:
     """Run an executor with these arguments; the exit code."""
     options = ExecutorOptions(words)
     extend_path(os.environ.pop("BOUGH_PATH", ""))
+    preload = os.environ.pop("BOUGH_MODULES", "")
+    devices = find_devices(options)
     capacity, lifetime = read_capacity_and_lifetime(options)
     try:
-        return Executor(options.server, capacity, options.site, lifetime).run()
+        executor = Executor(
+            options.server,
+            capacity,
+            options.site,
+            lifetime,
+            preload,
+            devices=devices,
+            allows_commands=options.allows_commands,
+        )
+        return executor.run()
     except BoughError as error:
         logs.error("executor-failed", f"{error}")
         return error.exit_code

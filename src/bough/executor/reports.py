@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
 from bough import private
-from bough.model.events.news import WorkFailed, WorkSucceeded
+from bough.model.events.news import WorkFailed, WorkStopped, WorkSucceeded
 from bough.model.outcomes import Cause, Detail, Failure, ResultFile, Stream
 from bough.wire import framing
 from bough.wire.framing import News
@@ -30,7 +31,7 @@ def inlined(news: WorkSucceeded, results: ResultFile) -> WorkSucceeded | WorkFai
     except OSError as error:
         text = f"the result of {results.size} bytes cannot be sent: {error.strerror}"
         detail = news.details[0] if news.details else None
-        return WorkFailed(news.span, news.start, Failure(Cause.UNSENDABLE, text), detail)
+        return WorkFailed(news.span, news.start, Failure(Cause.EXCEPTION, text, site=True), detail)
     return replace(news, results=data)
 
 
@@ -44,7 +45,7 @@ def with_streams(news: News) -> News:
             room -= sum(len(stream.data) for stream in (found.stdout, found.stderr) if stream is not None)
             details.append(found)
         return replace(news, details=tuple(details))
-    if isinstance(news, WorkFailed) and news.detail is not None:
+    if isinstance(news, WorkFailed | WorkStopped) and news.detail is not None:
         return replace(news, detail=_with_data(news.detail))
     return news
 
@@ -68,10 +69,13 @@ class Reports(framing.KeptReports):
 
     def __init__(self) -> None:
         super().__init__()
+        self.before_end: Callable[[News], None] | None = None  # what a task reported itself is told before its end
         self.is_far = False  # the server cannot read what tasks wrote, unless it is sent
 
     def add(self, news: News) -> None:
         """Say this with the next report."""
+        if self.before_end is not None:
+            self.before_end(news)
         self._news.append(with_streams(news) if self.is_far else news)
 
     def spill(self, directory: str, executor: int) -> str:

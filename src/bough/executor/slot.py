@@ -16,13 +16,15 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
-from bough import logs
-from bough.errors import ProtocolError
+from bough import fork_warning, logs
+from bough.errors import BadValue, ProtocolError
 from bough.executor.backlog import QueuedSpan
 from bough.executor.descriptors import Descriptors, Handler
-from bough.executor.processes import kill, kill_group
+from bough.executor.devices import TaskDevices
+from bough.executor.preloader import Preloader
+from bough.executor.processes import fork_deaf, hear_signals, kill, kill_group
 from bough.executor.worker.output_streams import stream_path
 from bough.executor.worker.worker import WorkerSetting, work
 from bough.executor.worker_protocol import (
@@ -34,6 +36,7 @@ from bough.executor.worker_protocol import (
     OUT,
     FromWorker,
     ToWorker,
+    Verdict,
     WorkerSpan,
     WorkerStop,
     WorkerVerdict,
@@ -41,13 +44,15 @@ from bough.executor.worker_protocol import (
     new_cells,
 )
 from bough.model.ids import BlobId, Seconds
-from bough.model.outcomes import Detail, Failure, Stream
+from bough.model.monitors import STREAMS, decode_plan, places_followed
+from bough.model.outcomes import Detail, EndedEarly, Stream
 from bough.model.resources import Needs
 from bough.model.tasks import Kind
 from bough.wire.client_messages import Blob
 from bough.wire.framing import frame_list
 
 _CHUNK = 1 << 18
+_KEPT = 1024  # plans of which it is remembered which files they follow
 _NOWHERE: Mapping[int, str] = MappingProxyType({})
 _in = memoryview(bytearray(_CHUNK))  # what was read last, from any worker: one thread reads
 
@@ -57,7 +62,7 @@ class Ending(NamedTuple):
 
     kill_at: float  # monotonic seconds
     element: tuple[int, int] = (0, 0)  # hand-over and index of the element that it is ended for
-    failure: Failure | None = None  # the verdict on that element; None: nothing is reported of it
+    verdict: Verdict = None  # on that element
 
 
 class WorkerSlot:
@@ -67,10 +72,12 @@ class WorkerSlot:
         self._descriptors = descriptors
         self.number = number
         self.name = name
-        self.cells = new_cells()
+        self.cells, self._cells_fd = new_cells()
         self.cells[GENERATION] = generation
         self.held: deque[QueuedSpan] = deque()
         self.needs: Needs | None = None
+        self.devices: TaskDevices | None = None  # GPUs and cores that what it holds may use
+        self.bound: tuple[str, ...] = ()  # GPUs that a library in this worker may be using since a task had them
         self.known: set[BlobId] = set()
         self.ending: Ending | None = None
         self.seen = (0, 0)  # the element last seen running
@@ -85,15 +92,19 @@ class WorkerSlot:
         self.sock: socket.socket
         self.pid = self.pidfd = self._token_read = self._token_write = -1
 
-    def fork(self, blobs: dict[BlobId, bytes], setting: WorkerSetting) -> None:
-        """Start the worker. It knows all blobs there are now."""
+    def fork(self, blobs: dict[BlobId, bytes], setting: WorkerSetting, preloader: Preloader | None = None) -> None:
+        """Start the worker: a fork of the preloader, if that can, else of this process with all blobs there are now."""
         self.sock, theirs = socket.socketpair()
         self._token_read, self._token_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self.known = set(blobs)
-        self.pid = os.fork()
-        if self.pid == 0:
-            _become_worker(theirs, self._token_read)
-            work(theirs, self._token_read, self.cells, blobs, setting)
+        self.pid = preloader.fork(theirs, self._token_read, self._cells_fd, setting) if preloader is not None else 0
+        if not self.pid:
+            self.known = set(blobs)
+            fork_warning.keep_quiet()  # also in the worker, whose functions may fork
+            self.pid = fork_deaf()
+            if self.pid == 0:
+                _become_worker(theirs, self._token_read)
+                work(theirs, self._token_read, self.cells, blobs, setting)
+        os.close(self._cells_fd)
         theirs.close()
         self.sock.setblocking(False)
         self.pidfd = os.pidfd_open(self.pid)
@@ -123,7 +134,8 @@ class WorkerSlot:
             held.token = bool(self.held)
             if held.token:
                 tokens += number.to_bytes(8, "little")
-            messages.append(WorkerSpan(number, run, held.token, directories.get(run.run, "")))
+            watched = _followed(held, blobs) if run.watch or held.late else None
+            messages.append(WorkerSpan(number, run, held.token, directories.get(run.run, ""), self.devices, watched))
             self.held.append(held)
         if tokens:
             os.write(self._token_write, tokens)
@@ -210,8 +222,8 @@ class WorkerSlot:
         """Hand-over and element that are being run, by the shared memory."""
         return self.cells[HANDOVER], self.cells[INDEX]
 
-    def end_with(self, held: QueuedSpan, index: int, failure: Failure | None, grace: Seconds) -> bool:
-        """End an element that runs here with a verdict, which is reported as its failure (None: nothing is).
+    def end_with(self, held: QueuedSpan, index: int, verdict: Verdict, grace: Seconds) -> bool:
+        """End an element that runs here with a verdict, which is reported as its outcome (None: nothing is).
 
         A command is ended by its worker, which goes on; a function ends with its worker. What runs gets TERM, and KILL
         after the grace. False: it was being ended already. An element that has just finished keeps its own outcome.
@@ -221,10 +233,14 @@ class WorkerSlot:
             return False
         if held.run.kind == Kind.COMMAND:
             self._ended = element
-            stop = WorkerStop(held.number, index, index + 1, grace)
-            self.send([WorkerVerdict(held.number, index, failure, grace) if failure is not None else stop])
+            if verdict is None:
+                self.send([WorkerStop(held.number, index, index + 1, grace)])
+            elif isinstance(verdict, EndedEarly):
+                self.send([WorkerVerdict(held.number, index, None, grace, verdict)])
+            else:
+                self.send([WorkerVerdict(held.number, index, verdict, grace)])
         else:
-            self.end(Ending(time.monotonic() + grace, element, failure))
+            self.end(Ending(time.monotonic() + grace, element, verdict))
         return True
 
     def end(self, ending: Ending) -> None:
@@ -232,6 +248,19 @@ class WorkerSlot:
         if self.ending is None:
             self.ending = ending
             kill(self.pid, signal.SIGTERM)
+
+    def signal(self, held: QueuedSpan, number: int) -> bool:
+        """Send a signal to the processes of the command that runs here, or to the one that runs a function.
+
+        False: it has ended.
+        """
+        if held.run.kind == Kind.COMMAND:
+            return bool(self.cells[GROUP]) and kill_group(self.cells[GROUP], number)
+        try:
+            signal.pidfd_send_signal(self.pidfd, number)
+        except ProcessLookupError:
+            return False
+        return True
 
     def kill(self) -> None:
         """End the worker, what it started and its command at once."""
@@ -270,12 +299,39 @@ class WorkerSlot:
             os.close(fd)
 
 
+_followed_by: dict[BlobId, list[str]] = {}  # plans, by what they say; what cannot be read follows nothing
+
+
+def _followed(held: QueuedSpan, blobs: dict[BlobId, bytes]) -> list[str]:
+    """The files that are followed while elements of a span run."""
+    found: dict[str, None] = {}
+    for plan in (*held.run.watch, *(late[2] for late in held.late or ())):
+        if plan not in _followed_by:
+            if len(_followed_by) > _KEPT:
+                _followed_by.clear()
+            try:
+                places = places_followed(decode_plan(blobs.get(plan, b"")))
+            except BadValue:
+                places = set()
+            _followed_by[plan] = sorted(places.difference(STREAMS))
+        found.update(dict.fromkeys(_followed_by[plan]))
+    return list(found)
+
+
+def work_preloaded(sock: socket.socket, tokens: int, cells: memoryview[int], setting: WorkerSetting) -> NoReturn:
+    """In a fork of the preloader: be a worker that knows no blobs yet."""
+    fork_warning.keep_quiet()
+    _become_worker(sock, tokens)
+    work(sock, tokens, cells, {}, setting)
+
+
 def _become_worker(sock: socket.socket, tokens: int) -> None:
     """In the child: own process group, own descriptors only, quiet signals."""
     os.setpgid(0, 0)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    hear_signals()
     low, high = sorted((sock.fileno(), tokens))
     os.closerange(3, low)
     os.closerange(low + 1, high)

@@ -1,20 +1,24 @@
 """All slots of an executor: which worker gets which span, limits, and what the death of a worker means.
 
 Spans come from the server into a backlog and go to workers that are free, short ones in advance. What workers report
-goes to the server. News that were reported stand. The element that ran when a worker died by itself is lost, and so are
-those before it whose results died with it. When the executor ended the worker for one element, only that one pays: the
-others are given back.
+goes to the server. News that were reported stand. When a worker dies by itself, the function that ran has failed; a
+command that ran is lost, and so are elements before it whose results died with it. When the executor ended the worker
+for one element, only that one pays: the others are given back.
 
-Rule: every element handed to this executor ends in exactly one of: news of its end, a return, or silence because it was
-stopped; whatever happens to the worker that had it.
+Rule: every element handed to this executor ends in exactly one of: news of its end, a return, or none because it was
+stopped; whatever happens to the worker that had it. Of one that is ended while it runs, what it wrote is told as well.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Collection
 from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from bough.executor.backlog import (
     Backlog,
@@ -29,8 +33,12 @@ from bough.executor.backlog import (
     spans_of,
     split_batch,
 )
+from bough.executor.clearance import GivingBack
 from bough.executor.descriptors import Descriptors
+from bough.executor.devices import DevicePool, Gpus
+from bough.executor.files.sandbox import aside_of, inside_sandbox, sandbox_name
 from bough.executor.files.staging import Staging
+from bough.executor.preloader import Preloader
 from bough.executor.processes import adopt_orphans, children, group_memory, kill, kill_group
 from bough.executor.reports import MOST_INLINE, Reports, inlined
 from bough.executor.slot import Ending, WorkerSlot
@@ -39,22 +47,44 @@ from bough.executor.worker.worker import WorkerSetting
 from bough.executor.worker_protocol import (
     GENERATION,
     GROUP,
+    HANDOVER,
+    LATE,
+    OUTPUT_WAITS,
+    RESULT_WAITS,
     SINCE,
+    ElementBegan,
+    ElementEnded,
     StageInputs,
     StoreOutputs,
+    TaskPlace,
+    Verdict,
     WorkerDone,
     WorkerQuit,
     WorkerStop,
 )
-from bough.model.events.news import WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
+from bough.model.events.news import WorkFailed, WorkObserved, WorkReturned, WorkStarted, WorkStopped, WorkSucceeded
 from bough.model.ids import BlobId, RecordId, Seconds, SpanId
-from bough.model.outcomes import Cause, Detail, Failure, ResultFile
+from bough.model.observations import Fired
+from bough.model.outcomes import Cause, Detail, EndedEarly, Failure, ResultFile
 from bough.model.resources import Needs, show_bytes
 from bough.model.tasks import Kind
-from bough.wire.executor_messages import ExecutorWelcome, OutputRead, ReadOutput, RunSpan, StopElements
+from bough.wire.executor_messages import (
+    EndElements,
+    ExecutorWelcome,
+    OutputRead,
+    ReadOutput,
+    RunSpan,
+    StopElements,
+    WatchElements,
+    spread,
+)
 from bough.wire.framing import News
 
+if TYPE_CHECKING:
+    from bough.executor.monitors.watcher_client import Watching
+
 Say = Callable[[RunSpan, News], None]
+_REQUESTS = (StageInputs, StoreOutputs, ElementBegan, ElementEnded)
 
 _BIRTHS = 3  # workers that may die with a span before they begin it
 _LONG = 0.045  # seconds after which the server is told that an element runs
@@ -78,7 +108,11 @@ class Slots:
         staging: Staging,
         *,
         inline: bool = False,
+        devices: DevicePool | None = None,
+        preloader: Preloader | None = None,
     ) -> None:
+        self._preloader = preloader
+        self.awaits_preloader = False  # what is queued waits for modules that are being imported
         self._staging = staging
         self._welcome = welcome
         self._inline = inline  # the server cannot read files here
@@ -86,6 +120,7 @@ class Slots:
         reports.is_far = inline
         self._descriptors = descriptors
         self._capacity = Capacity(total)
+        self._devices = devices or DevicePool(Gpus())
         self._most = max(1, int(4 * total.cores))
         self._width = max(1, int(total.cores))
         self._backlog = Backlog()
@@ -94,6 +129,8 @@ class Slots:
         self._reaper = Reaper()
         self._hands = 0
         self._leaving = False
+        self._watching: Watching | None = None  # made when the first watched task is there
+        self._giving_back = GivingBack(self, staging, self._say, reports.add)
         self.blobs: dict[BlobId, bytes] = {}
         adopt_orphans()
 
@@ -101,6 +138,11 @@ class Slots:
 
     def add(self, run: RunSpan) -> None:
         """Queue a span."""
+        if run.watch and run.batch:  # a watched task is watched alone
+            for one in spread(run):
+                self.add(one)
+            return
+        self._giving_back.stay()  # the site may be used again
         run = as_span(run)
         if not self._leaving and not self._backlog.add(run):
             self._say(run, WorkReturned(run.span, run.start, run.stop))
@@ -124,10 +166,81 @@ class Slots:
                     else:
                         self._end_stopped(slot, order.grace)
 
+    def watch(self, order: WatchElements) -> None:
+        """Have elements of a span watched by one more plan: from their beginning, also those that run."""
+        found = (in_batch(order, held.run) for held in self._all_held())
+        order = next((own for own in found if own is not None), order)
+        for slot in self._slots.values():
+            if any(held.run.span == order.span for held in slot.held):
+                self._take_back(slot)
+        for held in self._all_held():
+            if held.run.span == order.span and order.plan not in held.run.watch:
+                held.watch(order.start, order.stop, order.plan)
+        for slot in self._slots.values():
+            for held in slot.held:
+                if held.run.span == order.span:
+                    slot.cells[LATE] = held.number
+                    self._watch_late(slot, held)
+
+    def _watch_late(self, slot: WorkerSlot, held: QueuedSpan) -> None:
+        """Begin to watch the element that runs, if plans were added for it and its worker did not tell that it runs.
+
+        A function of which others follow in the same loop ends without a word, and is not watched: it is short.
+        """
+        number, index = slot.current()
+        is_command = held.run.kind == Kind.COMMAND
+        group = slot.cells[GROUP] if is_command else slot.pid
+        if held.number != number or not group or not (held.late and held.plans(index)):
+            return
+        if not is_command and index != held.run.stop - 1:
+            return
+        try:
+            directory = os.readlink(f"/proc/{slot.pid}/cwd")
+        except OSError:
+            return
+        stdout, stderr = (slot.stream(self._welcome.output_dir, name) for name in ("stdout", "stderr"))
+        run, outputs = held.run, None if is_command else list[str]()
+        place = TaskPlace(run.record, index, run.attempt, group, directory, stdout, stderr, outputs)
+        if slot.current() == (number, index):
+            self._watchers().begin(slot, held, place)
+
+    def _watchers(self) -> Watching:
+        if self._watching is None:
+            from bough.executor.monitors.watcher_client import Watching
+
+            self._watching = Watching(self._descriptors, self.blobs, self._say, self.end_with)
+        return self._watching
+
+    def end_early(self, order: EndElements) -> None:
+        """End elements of a span that run with a verdict, as a monitor would, and say so as one does."""
+        from bough.executor.monitors.verdicts import verdict_of
+
+        action = str(order.verdict.__struct_config__.tag)
+        fired = Fired(time.time(), order.monitor, action=action, reason=order.reason[:2000])
+        for slot in list(self._slots.values()):
+            for held in list(slot.held):
+                own = in_batch(order, held.run)
+                number, index = slot.current()
+                if own is not None and held.number == number and own.start <= index < min(own.stop, held.run.stop):
+                    verdict = verdict_of(order.verdict, fired)
+                    if self.end_with(slot, held, index, verdict, order.verdict.grace):
+                        self._say(held.run, WorkObserved(held.run.span, index, [fired]))
+
     def spans(self) -> list[SpanId]:
         """All that is here, running or queued, and not yet told of to its end."""
         here = [span for held in self._all_held() if held.next < held.run.stop for span in spans_of(held)]
-        return list(dict.fromkeys([*here, *self._staging.spans()]))
+        return list(dict.fromkeys([*here, *self._staging.spans(), *self._giving_back.spans()]))
+
+    def waiting_for_space(self) -> list[SpanId]:
+        """Spans that were begun, and whose results or output wait for space on the disk of the store."""
+        return [
+            span
+            for slot in self._slots.values()
+            if slot.cells[RESULT_WAITS] or slot.cells[OUTPUT_WAITS]
+            for held in slot.held
+            if held.number <= slot.cells[HANDOVER]
+            for span in spans_of(held)
+        ]
 
     def _all_held(self) -> list[QueuedSpan]:
         return [*self._backlog.all(), *(held for slot in self._slots.values() for held in slot.held)]
@@ -140,6 +253,37 @@ class Slots:
             self._return(held)
         self._backlog.clear()
 
+    def clear(self, reason: str, deadline: float) -> None:
+        """Give back all: what has not begun now, what runs when it has ended or, at the deadline, been ended."""
+        self._giving_back.clear(reason, deadline, time.monotonic())
+
+    def stay(self) -> None:
+        """What still runs goes on."""
+        self._giving_back.stay()
+
+    def has_checkpoints(self) -> bool:
+        """Whether something that runs can save its state."""
+        return any(held.run.checkpoint is not None for slot in self._slots.values() for held in slot.held)
+
+    def checkpoint_path(self, slot: WorkerSlot, run: RunSpan, index: int) -> str:
+        """Where the checkpoint of an element lies here; empty: it cannot have one."""
+        assert run.checkpoint is not None
+        path = run.checkpoint.path(run.record, index)
+        directory = self._staging.directories.get(run.run, "")
+        if directory:
+            root = f"{self._staging.sandbox_of(slot.name)}/{sandbox_name(run.record, index, run.attempt)}"
+            return inside_sandbox(root, directory, path)
+        return "" if self._inline and run.kind == Kind.FUNCTION else path
+
+    def checkpoint_aside(self, run: RunSpan, index: int) -> str:
+        """Where that of an element that ran in a sandbox lies when it has ended; empty: it ran in none."""
+        is_sandboxed = run.run in self._staging.directories
+        return aside_of(self._staging.sandbox_of(""), run.record, index) if is_sandboxed else ""
+
+    def busy_slots(self) -> list[WorkerSlot]:
+        """Those that have something."""
+        return [slot for slot in self._slots.values() if slot.held and not slot.ending]
+
     def _return(self, held: QueuedSpan) -> None:
         for low, high in held.kept(max(held.next, held.run.start), held.run.stop):
             self._say(held.run, WorkReturned(held.run.span, low, high))
@@ -150,22 +294,46 @@ class Slots:
             for one in split_batch(news, run):
                 self._reports.add(one)
         else:
-            self._reports.add(news)
+            self._giving_back.tell(run, news)
 
     def read_output(self, asked: ReadOutput) -> OutputRead:
         """A part of what a task wrote."""
         running = None
         for slot in self._slots.values():
             number, index = slot.current()
-            if any(held.number == number and is_asked_for(held.run, index, asked) for held in slot.held):
-                running = slot.stream(self._welcome.output_dir, asked.stream)
-        if (
-            running is None
-            and not asked.path
-            and any(asked.record in records_of(held.run) for held in self._all_held())
-        ):
+            wanted = (asked.record, asked.index)
+            if any(held.number == number and is_asked_for(held.run, index, *wanted) for held in slot.held):
+                running = self.stream_of(slot, asked.stream)
+        if running is None and not asked.path and self.has_queued(asked.record):
             return OutputRead(asked.request, b"", more=True)  # it has not begun, or has just ended
         return read_output(asked, self._welcome.output_dir, running)
+
+    def stream_of(self, slot: WorkerSlot, name: str) -> tuple[str, int]:
+        """The file of a stream, and where the element that runs there begins in it."""
+        return slot.stream(self._welcome.output_dir, name)
+
+    def sandbox_of(self, slot: WorkerSlot, held: QueuedSpan) -> tuple[str, str]:
+        """Where the sandbox of a command lies that runs there, and the submitter's directory; nothing: it has none."""
+        directory = self._staging.directories.get(held.run.run, "")
+        if held.run.kind != Kind.COMMAND or not directory:
+            return "", ""
+        return self._staging.sandbox_of(slot.name), directory
+
+    def has_queued(self, record: int) -> bool:
+        """Whether something of a record is here."""
+        return any(record in records_of(held.run) for held in self._all_held())
+
+    def find_running(self, record: int, index: int, attempt: int) -> tuple[WorkerSlot, QueuedSpan] | None:
+        """The slot in which an attempt runs now, and its span; of a command: whose processes are there."""
+        for slot in self._slots.values():
+            number, at = slot.current()
+            for held in slot.held:
+                run = held.run
+                if held.number != number or run.attempt != attempt or not held.next <= at < run.stop:
+                    continue
+                if is_asked_for(run, at, record, index) and (run.kind != Kind.COMMAND or slot.cells[GROUP]):
+                    return slot, held
+        return None
 
     def find_task(self, task: tuple[int, int, int] | None, group: int) -> tuple[SpanId, RecordId, int, int] | None:
         """A task that runs here, by its record, index and attempt, or by a process group: with its span."""
@@ -180,7 +348,7 @@ class Slots:
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do."""
-        return not self._backlog.length and not self.busy and not self._staging.spans()
+        return not (self._backlog.length or self.busy or self._staging.spans() or self._giving_back.is_carrying)
 
     @property
     def busy(self) -> bool:
@@ -189,6 +357,11 @@ class Slots:
             if slot.held or slot.ending:
                 return True
         return False
+
+    @property
+    def is_restless(self) -> bool:
+        """Whether it must be looked after in every round."""
+        return self.busy or self.awaits_preloader or self._giving_back.is_carrying
 
     @property
     def empty(self) -> bool:
@@ -209,6 +382,8 @@ class Slots:
                 break
             self._capacity.take(needs)
             slot.needs = needs
+            if needs.gpus or self._devices.pins:
+                self._give_devices(slot, needs)
             self._hand(slot, needs)
         if backlog.length:
             for slot in self._slots.values():
@@ -217,6 +392,23 @@ class Slots:
                     continue
                 if backlog.is_earliest(needs) and 0 < backlog.peek(needs).run.expected <= _SHORT:
                     self._hand(slot, needs)
+        if self._preloader is not None and not self._preloader.has_finished:
+            self._preloader.give_way(self._is_full())
+
+    def _is_full(self) -> bool:
+        """Whether tasks have all cores."""
+        free, total = self._capacity.free, self._capacity.total
+        return free.get("cores", 0.0) < min(1.0, total.get("cores", 0.0))
+
+    def _give_devices(self, slot: WorkerSlot, needs: Needs) -> None:
+        """Give GPUs and cores to a slot. An idle worker in which a library may still use one of the GPUs is ended."""
+        slot.devices = devices = self._devices.take(needs, slot.bound)
+        if devices is None or not devices.gpus:
+            return
+        slot.bound = devices.gpus
+        for other in self._slots.values():
+            if other is not slot and not other.held and not {*other.bound}.isdisjoint(devices.gpus):
+                other.end(Ending(time.monotonic() + _WORKER_GRACE))
 
     def _hand(self, slot: WorkerSlot, needs: Needs) -> None:
         """Hand over the earliest span with these needs, short loose tasks several together."""
@@ -235,13 +427,26 @@ class Slots:
         slot.hand_over(batch, range(first, first + len(batch)), self.blobs, self._staging.directories)
 
     def _idle_slot(self, needs: Needs) -> WorkerSlot | None:
+        bound: WorkerSlot | None = None
         for slot in self._slots.values():
             if not slot.held and not slot.ending and not slot.gone:
-                return slot
+                if not slot.bound:
+                    return slot
+                if needs.gpus == len(slot.bound) and self._devices.has(slot.bound):
+                    return slot
+                bound = slot
+        self.awaits_preloader = False
         if len(self._slots) >= self._most:
+            if bound is not None:  # a new one takes its place
+                bound.end(Ending(time.monotonic() + _WORKER_GRACE))
             return None
-        self._preload(self._backlog.peek(needs).run)
-        return self._fork()
+        run = self._backlog.peek(needs).run
+        preloader = self._preloader if run.kind == Kind.FUNCTION and run.needs.cores <= 1 else None
+        if preloader is not None and preloader.is_worth_waiting(self.blobs.get(run.body, b"")):
+            self.awaits_preloader = True
+            return None
+        self._preload(run)
+        return self._fork(preloader)
 
     def _preload(self, run: RunSpan) -> None:
         """Import once, before the fork, what every worker would import for this."""
@@ -250,12 +455,12 @@ class Slots:
         elif b"cloudpickle" in self.blobs.get(run.body, b""):
             import cloudpickle  # noqa: F401
 
-    def _fork(self) -> WorkerSlot:
+    def _fork(self, preloader: Preloader | None) -> WorkerSlot:
         number = next(n for n in range(len(self._slots) + 1) if n not in self._slots)
         name = f"x{self._welcome.executor}-{number}"
         slot = WorkerSlot(number, name, self._generations.get(number, 0), self._descriptors)
         folders = (self._welcome.output_dir, self._welcome.result_dir, self._staging.sandbox_of(name))
-        slot.fork(self.blobs, WorkerSetting(os.getpid(), name, *folders, is_far=self._inline))
+        slot.fork(self.blobs, WorkerSetting(os.getpid(), name, *folders, is_far=self._inline), preloader)
         self._slots[number] = slot
         slot.watch(partial(self.on_worker_ready, slot), partial(self.on_worker_dead, slot))
         return slot
@@ -281,50 +486,78 @@ class Slots:
         for news in slot.read(to_the_end):
             if isinstance(news, WorkerDone):
                 slot.told = False  # if it goes on, then with something that has just begun
+                if self._watching is not None:
+                    self._watching.forget_hand(news.number)
                 if slot.done(news.number):
                     self._release(slot)
                 continue
-            if isinstance(news, StageInputs):
-                self._staging.bring_inputs(slot, news)
+            if isinstance(news, _REQUESTS):
+                self._on_request(slot, news)
                 continue
-            if isinstance(news, StoreOutputs):
-                self._staging.store_outputs(slot, news)
-                continue
-            run = next((held.run for held in slot.held if advance(held, news)), None)
-            if run is not None and run.batch:
-                self._say(run, news)
+            found = next((held for held in slot.held if advance(held, news)), None)
+            if self._watching is not None and found is not None:
+                self._watching.forget_ended(found)
+            if found is not None and found.run.batch:
+                self._say(found.run, news)
             else:
-                self._add_news(news)
+                self._add_news(found.run if found is not None else None, news)
 
-    def _add_news(self, news: News) -> None:
+    def _on_request(self, slot: WorkerSlot, news: StageInputs | StoreOutputs | ElementBegan | ElementEnded) -> None:
+        """A worker wants something of an element."""
+        match news:
+            case StageInputs():
+                self._staging.bring_inputs(slot, news)
+            case StoreOutputs():
+                self._staging.store_outputs(slot, news)
+            case ElementBegan():
+                held = next((held for held in slot.held if held.number == news.number), None)
+                if held is not None and held.plans(news.index):
+                    self._watchers().begin(slot, held, news.place)
+            case ElementEnded():
+                self._watchers().drain(slot, news)
+
+    def _add_news(self, run: RunSpan | None, news: News) -> None:
         if self._inline and isinstance(news, WorkSucceeded) and isinstance(news.results, ResultFile):
             if news.results.size > MOST_INLINE:
                 self._staging.keep_result(news, news.results)
                 return
             news = inlined(news, news.results)
-        self._reports.add(news)
+        self._giving_back.tell(run, news)
 
     def _release(self, slot: WorkerSlot) -> None:
         if slot.needs is not None:
             self._capacity.give(slot.needs)
             slot.needs = None
+            if slot.devices is not None:
+                self._devices.give(slot.devices)
+                slot.devices = None
         slot.told = False
 
     def on_worker_dead(self, slot: WorkerSlot) -> None:
-        """A worker is dead: say what that means for what it had."""
-        self._read(slot, to_the_end=True)
-        status = self._reaper.status(slot.pid)
+        """A worker is dead: say what that means for what it had, once all was judged that it wrote."""
+        if slot.sock.fileno() in self._descriptors:
+            self._read(slot, to_the_end=True)
         slot.kill_command()
+        if self._watching is not None and not self._leaving:
+            ends = [_size(slot.stream(self._welcome.output_dir, name)[0]) for name in ("stdout", "stderr")]
+            if self._watching.drain_dead(slot, ends, partial(self.on_worker_dead, slot)):
+                self._descriptors.remove(slot.pidfd)
+                return
+        status = self._reaper.status(slot.pid)
         self._staging.forget(slot)
         del self._slots[slot.number]
         self._generations[slot.number] = slot.cells[GENERATION] + 1
         self._release(slot)
         self._reaper.end_orphans(self._slots.values())
-        if self._leaving and not self._welcome.embedded:
-            for held in slot.held:  # what was ended because we leave has not failed
-                self._return(held)
-        elif not self._leaving:
-            self._requeue(account_for(slot, status, self._welcome.output_dir, self._say))
+        if self._leaving:
+            hand, index = slot.current()
+            for held in slot.held:
+                if held.number == hand and index < held.run.stop and held.next <= index:
+                    _tell_output(held, index, slot, self._welcome.output_dir, self._say)
+                if not self._welcome.embedded:  # what was ended because we leave has not failed
+                    self._return(held)
+        else:
+            self._requeue(account_for(slot, status, self._welcome.output_dir, self._say, self.blobs))
         slot.close()
 
     # --- by the clock ---
@@ -337,7 +570,10 @@ class Slots:
                     slot.kill()
             elif slot.held:
                 self._look(slot, now)
+        self._giving_back.tick(now)
         self._reaper.reap_adopted(self._slots.values())
+        if self._watching is not None:
+            self._watching.tick(now)
 
     def _look(self, slot: WorkerSlot, now: float) -> None:
         number, index = current = slot.current()
@@ -354,6 +590,8 @@ class Slots:
                 self._take_back(slot)
         if held.run.kind == Kind.FUNCTION:
             self._end_stopped(slot, _WORKER_GRACE)
+        if held.late:
+            self._watch_late(slot, held)
         if held.run.limits.timeout or held.run.limits.memory:
             self._keep_limits(slot, held, index, now)
 
@@ -382,20 +620,24 @@ class Slots:
         if failure:
             self.end_with(slot, held, index, failure, _COMMAND_GRACE if is_command else _WORKER_GRACE)
 
-    def end_with(self, slot: WorkerSlot, held: QueuedSpan, index: int, failure: Failure | None, grace: Seconds) -> None:
-        """End a running element with a verdict: the one way for limits and stops, and for monitors to come."""
+    def end_with(self, slot: WorkerSlot, held: QueuedSpan, index: int, verdict: Verdict, grace: Seconds) -> bool:
+        """End a running element with a verdict: the one way for limits, stops and monitors; False: it ends already."""
         if held.run.kind == Kind.FUNCTION:  # its worker ends with it: the rest is for others
             self._take_back(slot)
-        slot.end_with(held, index, failure, grace)
+        return slot.end_with(held, index, verdict, grace)
 
     # --- leaving ---
 
     def leave(self, grace: Seconds) -> None:
-        """End everything: no news of what did not finish."""
+        """End everything: of what did not finish only what it wrote is told."""
         if not self._leaving and not self._welcome.embedded:
             self.give_back()
         self._leaving = True
         self._backlog.clear()
+        if self._watching is not None:
+            self._watching.close()
+        if self._preloader is not None:
+            self._preloader.close()
         kill_at = time.monotonic() + grace + 0.2
         for slot in self._slots.values():
             slot.take_back()
@@ -419,7 +661,9 @@ class Slots:
             time.sleep(0.005)
 
 
-def account_for(slot: WorkerSlot, status: int, output_dir: str, say: Say) -> list[QueuedSpan]:
+def account_for(
+    slot: WorkerSlot, status: int, output_dir: str, say: Say, blobs: dict[BlobId, bytes]
+) -> list[QueuedSpan]:
     """Report what became of the spans of a dead worker; return those it never began."""
     hand, index = slot.current()
     unbegun: list[QueuedSpan] = []
@@ -430,7 +674,7 @@ def account_for(slot: WorkerSlot, status: int, output_dir: str, say: Say) -> lis
         reached = min(index, held.run.stop) if held.number == hand else held.run.stop
         _account_for_finished(held, reached, slot, say)
         if reached < held.run.stop and held.next <= reached:
-            _account_for_running(held, reached, slot, say, (status, output_dir))
+            _account_for_running(held, reached, slot, say, (status, output_dir, blobs))
             held.next = reached + 1
         _give_back(held, max(held.next, reached), held.run.stop, say)
     if unbegun and unbegun[0] is slot.held[0] and not slot.ending:
@@ -453,19 +697,70 @@ def _account_for_finished(held: QueuedSpan, reached: int, slot: WorkerSlot, say:
     held.next = max(held.next, reached)
 
 
-def _account_for_running(held: QueuedSpan, index: int, slot: WorkerSlot, say: Say, end: tuple[int, str]) -> None:
+def _account_for_running(
+    held: QueuedSpan, index: int, slot: WorkerSlot, say: Say, end: tuple[int, str, dict[BlobId, bytes]]
+) -> None:
     """The element that was running."""
+    status, output_dir, blobs = end
     if held.is_stopped(index):
+        _tell_output(held, index, slot, output_dir, say)
         return
-    status, output_dir = end
     ending = slot.ending
     detail = slot.last_output(output_dir, index)
-    if ending is None:
+    if ending is None and held.run.kind == Kind.FUNCTION:
+        say(held.run, WorkFailed(held.run.span, index, _with_parameters(_died(status), held, index, blobs), detail))
+    elif ending is None:
         _lose(held, index, f"the worker process died ({_how(status)}) while running it", say, detail)
-    elif ending.failure and ending.element == (held.number, index):
-        say(held.run, WorkFailed(held.run.span, index, ending.failure, detail))
-    else:
+    elif ending.element != (held.number, index) or ending.verdict is None:
         _give_back(held, index, index + 1, say)
+    elif isinstance(ending.verdict, EndedEarly):
+        _tell_early(held, index, ending.verdict, detail, time.monotonic() - slot.seen_at, say)
+    else:
+        failure = _with_parameters(ending.verdict, held, index, blobs)
+        say(held.run, WorkFailed(held.run.span, index, failure, detail))
+
+
+def _tell_early(  # noqa: PLR0917
+    held: QueuedSpan, index: int, early: EndedEarly, detail: Detail | None, seconds: float, say: Say
+) -> None:
+    """A function that was ended early as a success: its value says so."""
+    from bough.executor.worker.serialisation import pack
+
+    span, at = (SpanId(held.run.span + index), 0) if held.run.batch else (held.run.span, index)
+    detail = replace(detail or Detail(at), index=at, ended_by=early.ended_by)
+    say(held.run, WorkSucceeded(span, at, at + 1, max(0.0, seconds), pack([early]), (detail,)))
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _with_parameters(failure: Failure, held: QueuedSpan, index: int, blobs: dict[BlobId, bytes]) -> Failure:
+    """The failure of a function with what it was called with, which its worker cannot say any more."""
+    if held.run.kind != Kind.FUNCTION:
+        return failure
+    from bough.executor.worker.dead_calls import parameters_of  # late: most workers live
+
+    return replace(failure, parameters=parameters_of(held.run, index, blobs))
+
+
+def _tell_output(held: QueuedSpan, index: int, slot: WorkerSlot, output_dir: str, say: Say) -> None:
+    """What an element had written that was ended and has not failed."""
+    detail = slot.last_output(output_dir, index)
+    if detail is not None:
+        say(held.run, WorkStopped(held.run.span, held.run.record, index, held.run.attempt, detail))
+
+
+def _died(status: int) -> Failure:
+    """A function ended the process that ran it."""
+    code = os.waitstatus_to_exitcode(status)
+    message = f"the worker process died ({_how(status)}) while running it"
+    if code == -signal.SIGKILL:
+        message += "; the system does so when memory runs out"
+    return Failure(Cause.DIED, message, exit_code=code if code >= 0 else None, signal=-code if code < 0 else None)
 
 
 def _lose(held: QueuedSpan, index: int, message: str, say: Say, detail: Detail | None = None) -> None:
@@ -479,7 +774,12 @@ def _give_back(held: QueuedSpan, start: int, stop: int, say: Say) -> None:
 
 def _how(status: int) -> str:
     code = os.waitstatus_to_exitcode(status)
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
 
 
 class Reaper:

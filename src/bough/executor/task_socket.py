@@ -1,9 +1,10 @@
 """The socket on which running tasks ask their executor; the server answers.
 
 $BOUGH_HERE names it. A request is one line of JSON, {"task": [record, index, attempt] or null, "question": {"what",
-...}} (see `wire.questions.HereQuestion`), and so is its answer, {"value"} or {"error", "kind"}; one request a
-connection. A process that does not know its task is known by its process group. The socket has an abstract name:
-nothing is left of it, however the executor ends. Rule: only the user's own processes are listened to, and only for
+...}} (see `wire.here_questions`), and so is its answer, {"value"} or {"error", "kind"}; one request a
+connection. Numbers that a task reports go with the executor's news, and are answered at once. A process that does not
+know its task is known by its process group. The socket has an abstract name: nothing is left of it, however the
+executor ends. Rule: only the user's own processes are listened to, and only for
 tasks that are here.
 """
 
@@ -23,13 +24,14 @@ from bough.executor.descriptors import Descriptors
 from bough.model.bounds import Count, in_plain_words
 from bough.model.ids import RecordId, SpanId
 from bough.wire.executor_messages import TaskAnswer, TaskRequest
-from bough.wire.questions import Forget, HereQuestion, Lock, Unlock
+from bough.wire.here_questions import Forget, HereQuestion, Lock, Report, Unlock
 
 VARIABLE = "BOUGH_HERE"
 _LONGEST = 1 << 16  # bytes of a request
 _WAITING = 256  # callers that may wait to be accepted
 
 Location = tuple[SpanId, RecordId, int, int]  # span, record, index and attempt of a task that is here
+TakeReport = Callable[[SpanId, int, Report], str]  # span and index of the task; why it cannot be taken, or nothing
 Find = Callable[[tuple[int, int, int] | None, int], Location | None]  # by its name, or by a process group
 
 
@@ -56,12 +58,13 @@ class _Caller:
 
 
 class TaskSocket:
-    """See the module. `find` finds a task that is here, `say` speaks to the server."""
+    """See the module. `find` finds a task that is here, `say` speaks to the server, `report` takes numbers of it."""
 
-    def __init__(self, descriptors: Descriptors, find: Find, say: Callable[[object], None]) -> None:
+    def __init__(self, descriptors: Descriptors, find: Find, say: Callable[[object], None], report: TakeReport) -> None:
         self._descriptors = descriptors
         self._find = find
         self._say = say
+        self._report = report
         self._last = 0
         self._callers: set[_Caller] = set()
         self._asked: dict[int, tuple[_Caller | None, TaskRequest]] = {}  # by request
@@ -114,6 +117,10 @@ class TaskSocket:
             which = f"task {task[0]}.{task[1]}, attempt {task[2]}," if task is not None else "the process that asks"
             text = f"{which} is not run by this executor: only a running task can ask"
             self._reply(caller, TaskAnswer(0, error=text, kind="UserError"))
+            return
+        if isinstance(asked.question, Report):
+            wrong = self._report(found[0], found[2], asked.question)
+            self._reply(caller, TaskAnswer(0, error=wrong, kind="UserError" if wrong else ""))
             return
         self._last += 1
         caller.request = self._last

@@ -5,18 +5,21 @@ the worker was killed: that is how the executor knows which element died, and wh
 
 Rules: a worker answers every hand-over that it runs with `WorkerDone`, after all news of it. A hand-over with a token
 may be taken back as long as its number can be read from the token pipe (see `slot`). Only the worker writes the shared
-memory, each cell by itself: what is read while the worker lives is a hint, what is read after its death is the truth.
+memory, but for `LATE`, each cell by itself: what is read while the worker lives is a hint, what is read after its death
+is the truth.
 """
 
 from __future__ import annotations
 
 import mmap
+import os
 
 import msgspec
 
-from bough.model.events.news import CallsEnded, WorkFailed, WorkReturned, WorkSucceeded
+from bough.executor.devices import TaskDevices
+from bough.model.events.news import CallsEnded, WorkFailed, WorkReturned, WorkStopped, WorkSucceeded
 from bough.model.ids import Seconds, SpanId
-from bough.model.outcomes import Failure
+from bough.model.outcomes import EndedEarly, Failure
 from bough.wire.client_messages import Blob
 from bough.wire.executor_messages import RunSpan
 from bough.wire.file_messages import MadeFile
@@ -30,7 +33,10 @@ SINCE = 3  # monotonic nanoseconds at which a command, or a function with limits
 OUT = 4  # where the output of the element being run begins in the stdout file
 ERR = 5  # the same for stderr
 GENERATION = 6  # which pair of output files is in use
-_CELLS = 8
+LATE = 7  # the executor writes it: a hand-over that is watched since it was handed over, 0: none
+RESULT_WAITS = 8  # 1: a result waits for space on the disk of the store
+OUTPUT_WAITS = 9  # 1: what a task prints does
+_CELLS = 10
 
 
 class WorkerSpan(msgspec.Struct, frozen=True, array_like=True, tag="h"):
@@ -40,6 +46,10 @@ class WorkerSpan(msgspec.Struct, frozen=True, array_like=True, tag="h"):
     run: RunSpan
     token: bool = False  # run it only if its number comes out of the token pipe
     directory: str = ""  # of a submitter that is not seen here: run its commands in sandboxes
+    devices: TaskDevices | None = None  # GPUs and cores that are its own
+    # files that are followed while an element runs, besides its streams; None: it is not watched. Of one that is, say
+    # when it begins, and ask before telling how it ended
+    watched: list[str] | None = None
 
 
 class WorkerStop(msgspec.Struct, frozen=True, array_like=True, tag="x"):
@@ -52,12 +62,18 @@ class WorkerStop(msgspec.Struct, frozen=True, array_like=True, tag="x"):
 
 
 class WorkerVerdict(msgspec.Struct, frozen=True, array_like=True, tag="v"):
-    """End this command if it still runs, and report this failure of it."""
+    """End this command if it still runs, and report this failure of it, or that it was ended early as a success."""
 
     number: int
     index: int
-    failure: Failure
+    failure: Failure | None
     grace: Seconds
+    early: EndedEarly | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The one of the two that it is."""
+        return self.early or self.failure
 
 
 class WorkerQuit(msgspec.Struct, frozen=True, array_like=True, tag="q"):
@@ -114,8 +130,73 @@ class OutputsStored(msgspec.Struct, frozen=True, array_like=True, tag="oo"):
     error: str = ""
 
 
-ToWorker = Blob | WorkerSpan | WorkerStop | WorkerVerdict | WorkerQuit | InputsStaged | OutputsStored
-FromWorker = WorkSucceeded | CallsEnded | WorkFailed | WorkReturned | WorkerDone | StageInputs | StoreOutputs
+class TaskPlace(msgspec.Struct, frozen=True, array_like=True):
+    """Where a task runs: what a watcher needs to know of it."""
+
+    record: int
+    index: int
+    attempt: int
+    group: int  # its process group
+    directory: str
+    stdout: tuple[str, int]  # the file, and where its output begins in it
+    stderr: tuple[str, int]
+    outputs: list[str] | None = None  # those that it declared, in full: each has a hidden name yet; None: not known
+    sizes: dict[str, int] | None = None  # of followed files that were there before it began; None: not known
+    submitted_from: str = ""  # the submitter's directory, if it is not seen here
+    sandbox: str = ""  # which stands for it
+
+
+class ElementBegan(msgspec.Struct, frozen=True, array_like=True, tag="eb"):
+    """A watched element runs."""
+
+    number: int
+    place: TaskPlace
+
+    @property
+    def index(self) -> int:
+        """Which."""
+        return self.place.index
+
+
+class ElementEnded(msgspec.Struct, frozen=True, array_like=True, tag="ee"):
+    """A watched element has ended, and its output here: is there a verdict on it?"""
+
+    number: int
+    index: int
+    stdout: int
+    stderr: int
+
+
+class ElementJudged(msgspec.Struct, frozen=True, array_like=True, tag="ej"):
+    """The answer, once all that it wrote was judged: how it has ended; neither: as it did."""
+
+    number: int
+    index: int
+    failure: Failure | None = None
+    early: EndedEarly | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The one of the two that it is, if any."""
+        return self.early or self.failure
+
+
+Verdict = Failure | EndedEarly | None  # with which an element is ended; None: nothing is reported of it
+Answer = InputsStaged | OutputsStored | ElementJudged
+
+ToWorker = Blob | WorkerSpan | WorkerStop | WorkerVerdict | WorkerQuit | Answer
+FromWorker = (
+    WorkSucceeded
+    | CallsEnded
+    | WorkFailed
+    | WorkReturned
+    | WorkStopped
+    | WorkerDone
+    | StageInputs
+    | StoreOutputs
+    | ElementBegan
+    | ElementEnded
+)
 
 
 def to_worker_frames() -> Frames[ToWorker]:
@@ -128,6 +209,13 @@ def from_worker_frames() -> Frames[FromWorker]:
     return Frames(FromWorker)
 
 
-def new_cells() -> memoryview[int]:
-    """The shared memory of one worker, made before the fork."""
-    return memoryview(mmap.mmap(-1, 8 * _CELLS)).cast("q")
+def new_cells() -> tuple[memoryview[int], int]:
+    """The shared memory of one worker, made before the fork; and a descriptor for a worker that is no fork of ours."""
+    descriptor = os.memfd_create("bough-cells")
+    os.truncate(descriptor, 8 * _CELLS)
+    return map_cells(descriptor), descriptor
+
+
+def map_cells(descriptor: int) -> memoryview[int]:
+    """The shared memory that a descriptor stands for."""
+    return memoryview(mmap.mmap(descriptor, 8 * _CELLS)).cast("q")

@@ -25,6 +25,8 @@ Upgrade = Callable[[bytes], bytes]
 # version -> what turns the (uncompressed) payload of that version into one of the next
 UPGRADES: Final[Mapping[int, Upgrade]] = {
     1: lambda payload: payload,  # paths where there are numbers of files now; a replay gives them theirs
+    2: lambda payload: payload,  # without `Freed`
+    3: lambda payload: payload,  # without monitors and what they saw
 }
 
 WHOLE: Final = -1  # the position of a row of which nothing can be read

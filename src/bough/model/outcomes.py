@@ -10,7 +10,7 @@ import enum
 
 import msgspec
 
-from bough.model.bounds import MOST, Count, Digest, Duration, FilePath, Name, Text, Whole
+from bough.model.bounds import MOST, Count, Digest, Duration, Excerpt, FilePath, Name, Text, Whole
 from bough.model.ids import Seconds
 
 
@@ -25,12 +25,15 @@ class Cause(enum.StrEnum):
     MISSING_OUTPUT = "missing output"  # a declared output was not there at the end
     NOT_STARTED = "not started"  # the program was not found, the directory is gone, an import is missing
     UNSENDABLE = "unsendable"  # the result could not be pickled, or an argument not unpickled
-    LOST = "lost"  # the executor or worker died under it
+    LOST = "lost"  # the executor, or the worker of a command, died under it; or a result died with its worker
     KILLED = "killed"  # on request of a user
     CANCELLED = "cancelled"
     DEPENDENCY = "dependency"  # something it depends on did not succeed
     FAIL_FAST = "fail fast"  # another task failed and the workflow was to stop then
     CLOSED = "closed"  # the session ended before it could run
+    DIED = "died"  # a function ended its worker: by a crash, a signal, os._exit
+    GIVEN_BACK = "given back"  # ended for a reason that is not its own: its site left, its executor was stopped
+    MONITOR = "monitor"  # a monitor, or a rule about a population, ended it as a failure
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
@@ -40,10 +43,13 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     message: Text = ""  # one line
     exit_code: Whole | None = None
     signal: Whole | None = None
-    error: bytes = b""  # a pickled exception, with the remote traceback as its cause
+    error: bytes = b""  # the exception, packed by the worker for the client
     stderr: Text = ""  # the last lines
     source: Count = 0  # for DEPENDENCY: the record that failed first
     site: bool = False  # the executor's place is at fault, not the task: it may work elsewhere, and costs no retry
+    traceback: Excerpt = ""  # of a function's exception: the user's frames
+    parameters: Excerpt = ""  # what the function was called with, or the values of a sweep, shortened
+    restarts: Count = 0  # a monitor wants another attempt, which costs no retry, if this one is not beyond so many
 
 
 class Stream(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -82,6 +88,16 @@ class Detail(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     stdout: Stream | None = None  # None: it wrote nothing
     stderr: Stream | None = None
     outputs: tuple[Output, ...] = ()
+    ended_by: Excerpt = ""  # the monitor that ended it early, in one line; empty: it ended by itself
+
+
+class EndedEarly(msgspec.Struct, frozen=True):
+    """The result of a function that a monitor ended: it never returned a value."""
+
+    ended_by: str  # in one line: "ended by plateau after 143 values: std 0.00007 < 0.0001"
+    monitor: str = ""  # its name
+    value: float | None = None  # the number on which it fired, if it is one
+    text: str = ""  # the line on which it fired, if there is one
 
 
 class ResultFile(msgspec.Struct, frozen=True, array_like=True):

@@ -1,13 +1,16 @@
-"""What a task needs and what an executor has: countable amounts by name.
+"""What a task needs and what an executor has: countable amounts by name; and which Python a function needs.
 
-Rule: amounts are never negative, and a task that fits is one whose every amount is available.
+Rule: amounts are never negative, and a task that fits is one whose every amount is available. A function that says its
+Python runs only where that minor version does, as bytecode differs between them. A command runs under any.
 """
 
 from __future__ import annotations
 
+import sys
+
 import msgspec
 
-from bough.model.bounds import Amount, Name
+from bough.model.bounds import Amount, Name, Word
 from bough.model.ids import Bytes
 
 
@@ -18,6 +21,7 @@ class Needs(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc
     memory: Bytes = 0
     gpus: Amount = 0
     named: tuple[tuple[Name, Amount], ...] = ()  # sorted by name
+    python: Word = ""  # the minor version that a function needs, as "3.12"; empty: any, as commands do
 
     def amounts(self) -> dict[str, float]:
         """All non-zero amounts by resource name."""
@@ -25,11 +29,20 @@ class Needs(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc
         return {name: amount for name, amount in found.items() if amount}
 
     def __str__(self) -> str:
-        """Read as in "2 cores, 4.0 GB memory, 1 license"."""
-        return describe(self.amounts())
+        """Read as in "2 cores, 4.0 GB memory, 1 license, Python 3.12"."""
+        amounts = describe(self.amounts())
+        return f"{amounts}, Python {self.python}" if self.python else amounts
+
+    def beyond(self, capacity: Needs) -> dict[str, tuple[float, float]]:
+        """The amounts that a capacity will never hold: what is needed and what there is, by resource name."""
+        there = capacity.amounts()
+        found = {name: (amount, there.get(name, 0.0)) for name, amount in self.amounts().items()}
+        return {name: (amount, most) for name, (amount, most) in found.items() if amount > most + _ROUND}
 
 
 ONE_CORE = Needs()
+_ROUND = 1e-9  # fractions of cores add up inexactly
+OWN_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"  # the minor version of this process
 
 
 def describe(amounts: dict[str, float]) -> str:

@@ -16,8 +16,8 @@ import re
 
 import msgspec
 
-from bough.errors import UserError
-from bough.model.bounds import Count, Index, Name, read_number, within
+from bough.errors import BadValue
+from bough.model.bounds import Count, Name, read_number, within
 
 
 class Last(msgspec.Struct, frozen=True, tag="last"):
@@ -70,7 +70,7 @@ def read_selectors(text: str) -> tuple[Selector, ...]:
     within("the selector", text, Name)
     parts = [part.strip() for part in text.split(",")]
     if not all(parts):
-        raise UserError(f"selector {text!r} has an empty part; give ids, names or group/*, separated by commas")
+        raise BadValue(f"selector {text!r} has an empty part; give ids, names or group/*, separated by commas")
     return tuple(read_selector(part) for part in parts)
 
 
@@ -86,7 +86,7 @@ def read_selector(text: str) -> Selector:
     if path.endswith("/*"):
         return Within(path[:-2].rstrip("/"))
     if not path or "//" in path:
-        raise UserError(f"selector {text!r} is not an id, a name or a path such as group/sub/*")
+        raise BadValue(f"selector {text!r} is not an id, a name or a path such as group/sub/*")
     return Named(path)
 
 
@@ -94,10 +94,10 @@ def _numbers(text: str, match: re.Match[str]) -> Selector:
     first, inner, upto = match["first"], match["from"], match["to"]
     what = f"in the selector {text!r:.60} a number"
     record = read_number(what, first, Count)
-    begin = record if inner is None else read_number(what, inner, Index)
-    end = begin if upto is None else read_number(what, upto, Count if inner is None else Index)
+    begin = record if inner is None else read_number(what, inner, Count)
+    end = begin if upto is None else read_number(what, upto, Count)
     if end < begin:
-        raise UserError(f"selector {text!r} ends before it begins; write the smaller number first")
+        raise BadValue(f"selector {text!r} ends before it begins; write the smaller number first")
     return Records(begin, end) if inner is None else Elements(record, begin, end)
 
 

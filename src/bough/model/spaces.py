@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import accumulate, chain
 from typing import Any, overload
@@ -145,6 +145,27 @@ class Tie(Space):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Tie, (None, *self.factors)
+
+
+class RowCall:
+    """A function that is called with the values of a row as keywords; it travels with the function in it."""
+
+    __slots__ = ("fn", "names")
+
+    def __init__(self, fn: Callable[..., Any], names: tuple[str, ...]) -> None:
+        self.fn = fn
+        self.names = names
+
+    @property
+    def __name__(self) -> str:
+        return getattr(self.fn, "__name__", "")
+
+    def __call__(self, row: Row) -> Any:
+        """Call the function."""
+        return self.fn(**dict(zip(self.names, row, strict=True)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RowCall, (self.fn, self.names)
 
 
 class Ranges(Sequence[int]):

@@ -24,7 +24,7 @@ class TaskState(enum.IntEnum):
     WAITING = 0  # some predecessor is not done, or a memo is being looked up, or a retry is not due
     HELD = 1  # could run, but a user holds it
     READY = 2  # could run now, has no executor
-    PLACED = 3  # given to an executor, not known to have started
+    PLACED = 3  # given to an executor, not known to have started; people see "ready"
     RUNNING = 4  # the executor said that it started
     DONE = 5
     FAILED = 6  # out of attempts
@@ -33,8 +33,8 @@ class TaskState(enum.IntEnum):
 
     @property
     def label(self) -> str:
-        """The word people see."""
-        return self.name.lower()
+        """The word people see: one of `WORDS`."""
+        return "ready" if self is TaskState.PLACED else self.name.lower()
 
 
 class Trigger(enum.StrEnum):
@@ -93,14 +93,16 @@ EDGES: Final[Mapping[tuple[TaskState, Trigger], TaskState]] = {
     (_S.HELD, _T.RESET): _S.WAITING,
 }
 
-# Sets of states that every layer tells apart. `as_bytes` gives a set as arrays keep it, a byte a task; `labels_of` and
-# `sql_list` give it in the words of the jobs database and the command line.
+# Sets of states that every layer tells apart. `as_bytes` gives a set as arrays keep it, a byte a task; `labels_of`
+# gives it in the words people see.
 PENDING: Final = frozenset({_S.WAITING, _S.HELD, _S.READY})
 OCCUPYING: Final = frozenset({_S.PLACED, _S.RUNNING})
 OPEN: Final = PENDING | OCCUPYING
 ENDED: Final = frozenset({_S.DONE, _S.FAILED, _S.SKIPPED, _S.CANCELLED})
 UNSUCCESSFUL: Final = frozenset({_S.FAILED, _S.SKIPPED, _S.CANCELLED})
 LABELS: Final = tuple(state.label for state in TaskState)  # by the number of the state
+# the words people see, once each, in the order of a task's life: on the command line, in SQL, in Python, in metrics
+WORDS: Final = ("waiting", "held", "ready", "running", "done", "failed", "skipped", "cancelled")
 
 
 def as_bytes(states: Iterable[TaskState]) -> bytes:
@@ -110,12 +112,20 @@ def as_bytes(states: Iterable[TaskState]) -> bytes:
 
 def labels_of(states: Iterable[TaskState]) -> tuple[str, ...]:
     """A set of states in the words people see, in order."""
-    return tuple(LABELS[state] for state in sorted(states))
+    return tuple(dict.fromkeys(LABELS[state] for state in sorted(states)))
 
 
-def sql_list(states: Iterable[TaskState]) -> str:
-    """A set of states for SQL: `state IN (...)`."""
-    return ", ".join(f"'{label}'" for label in labels_of(states))
+def says(word: str) -> str:
+    """The predicate of a sentence about a task: "is ready", "failed", "was skipped"."""
+    return {"failed": "failed", "skipped": "was skipped", "cancelled": "was cancelled"}.get(word, f"is {word}")
+
+
+def counts_of(by_state: Iterable[int]) -> dict[str, int]:
+    """Numbers of tasks by state, in the words people see; every word is there."""
+    counts = dict.fromkeys(WORDS, 0)
+    for label, number in zip(LABELS, by_state, strict=True):
+        counts[label] += number
+    return counts
 
 
 # The table once more, for the hot paths: which states may come right before a state, as bytes.

@@ -10,7 +10,9 @@ import enum
 
 import msgspec
 
-from bough.model.bounds import Count, Duration, FilePath, Index, Label, Name, Whole
+from bough.model.array_indices import index_label
+from bough.model.bounds import Count, Duration, Factor, FilePath, Index, Label, Name, Whole
+from bough.model.checkpoints import CheckpointPlan
 from bough.model.ids import ROOT, BlobId, FileId, GroupId, MemoKey, RecordId
 from bough.model.resources import ONE_CORE, Needs
 
@@ -57,22 +59,27 @@ class Limits(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, g
     walltime: Duration = 0  # the user's estimate of the run time, 0: unknown
     losses: Count = 5  # executors or workers that may die under it before it counts as poisonous
     resend_after: Duration = 0  # sent again when its executor said nothing of it for so long, 0: never
+    memory_growth: Factor = 0  # times so much memory, needed and allowed, after an attempt that this limit ended
+    timeout_growth: Factor = 0  # times so much time after an attempt that the timeout ended
 
 
 NO_LIMITS = Limits()
 
 
 class TaskExtras(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
-    """What tasks of structured workflows say of themselves."""
+    """What few tasks say of themselves: those of structured workflows, and those that are watched."""
 
     release: bool = False  # its success releases those that wait for its group
     final: bool = False  # it runs whether or not its predecessors succeeded
     same_host_as: Count = 0  # a record it waits for: it runs on the host where that succeeded, while that is there
     host: Label = ""  # it runs on this host, while that is there
     attributes: tuple[tuple[Name, Label], ...] = ()  # the user's own
+    watch: BlobId = BlobId(b"")  # what watches it while it runs, see `model.monitors`; empty: nothing
+    checkpoint: CheckpointPlan | None = None  # how it saves its state before it is ended for a reason not its own
 
 
 NO_EXTRAS = TaskExtras()
+NODE_ATTRIBUTE = "dag_node"  # of a group that stands for one node of a DAG
 
 
 class TaskSpec(msgspec.Struct, frozen=True, array_like=True, tag="t", gc=False):
@@ -95,6 +102,7 @@ class TaskSpec(msgspec.Struct, frozen=True, array_like=True, tag="t", gc=False):
     writes: tuple[FileRef, ...] = ()  # declared outputs
     extras: TaskExtras = NO_EXTRAS
     reads: tuple[FileRef, ...] = ()  # declared inputs
+    always: bool = False  # it may reuse a success of any earlier run, also of one that ended well
 
 
 class Page(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -143,6 +151,8 @@ class ArraySpec(msgspec.Struct, frozen=True, array_like=True, tag="a"):
     files: bytes = b""  # the declared files of commands, see `model.files`: only these may travel
     fed: bool = False  # a generator feeds it, endless or not: successes are forgotten
     extras: TaskExtras = NO_EXTRAS
+    always: bool = False  # as of a task
+    indices: Name = ""  # as the submitter wrote them, see `model.array_indices`; empty: from 0 up
 
 
 class GroupSpec(msgspec.Struct, frozen=True, array_like=True, tag="g"):
@@ -156,6 +166,12 @@ class GroupSpec(msgspec.Struct, frozen=True, array_like=True, tag="g"):
     retries: Count = 0  # if something in it fails, all that did not succeed is tried again, so often
     timeout: Duration = 0  # after its first task was dispatched; what has not ended then is ended; 0: never
     attributes: tuple[tuple[Name, Label], ...] = ()  # the user's own
+    watch: BlobId = BlobId(b"")  # what watches each of its tasks, and of those below, while it runs
+
+
+def index_of(spec: TaskSpec | ArraySpec, position: int) -> int:
+    """The index of a task as its submitter wrote it."""
+    return index_label(spec.indices, position) if isinstance(spec, ArraySpec) else position
 
 
 Item = TaskSpec | ArraySpec | GroupSpec

@@ -2,18 +2,20 @@
 
 The core asks a policy after every turn in which something became ready or an executor got room. It carries out each
 lawful wish as soon as the policy yields it, and the view shows the world after it, so a policy keeps no books.
+A rule about a population names a policy too, which is asked when a member of it reaches a checkpoint or ends.
 Rule: a policy has no clock, no dice of its own and no I/O, and cannot tell the live system from a simulation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from bough.model.ids import Seconds
+from bough.model.population_rules import PopulationRule
 from bough.model.resources import Needs
 
 
@@ -159,6 +161,154 @@ class PlacementPolicy(Protocol):
         """Yield wishes, best first. No wish means: wait for the next event."""
 
 
+# --- populations -------------------------------------------------------------------------------------------
+
+
+class Member(NamedTuple):
+    """A task of a population: its record, and which of its elements."""
+
+    record: int
+    element: int
+
+
+class EndMember(msgspec.Struct, frozen=True, gc=False):
+    """A wish: end a member. One that waits is cancelled, one that runs is ended as the rule says."""
+
+    record: int
+    index: int
+    reason: str = ""
+
+
+class EndOthers(msgspec.Struct, frozen=True, gc=False):
+    """A wish: end all members that have not ended."""
+
+    reason: str = ""
+
+
+class PopulationView(Protocol):
+    """A population at the instant at which a member has reached a checkpoint, or has ended.
+
+    Scores are made so that lower is better, also where the rule maximises. The score of a member at a checkpoint is the
+    first value that it reported at that step or after it. Checkpoints are counted from 0.
+    """
+
+    @property
+    def rule(self) -> PopulationRule:
+        """What the user said."""
+
+    @property
+    def random(self) -> Random:
+        """The only dice, seeded by the driver."""
+
+    @property
+    def member(self) -> Member:
+        """Who is the occasion; of several that ended at once the first."""
+
+    @property
+    def checkpoint(self) -> int:
+        """The checkpoint that it has reached; -1: it has ended."""
+
+    @property
+    def answers(self) -> int:
+        """Members that succeeded and were not ended by this rule."""
+
+    def reached(self, checkpoint: int) -> int:
+        """How many members have reached a checkpoint, also those that have ended since."""
+
+    def awaited(self, checkpoint: int) -> int:
+        """How many members run and have not reached a checkpoint."""
+
+    def ranking(self, checkpoint: int) -> Sequence[tuple[float, Member]]:
+        """The scores at a checkpoint, best first, also of members that have ended since."""
+
+    def scores(self, member: Member) -> Sequence[float]:
+        """The scores of a member at the checkpoints that it has reached."""
+
+    def averages(self, checkpoint: int) -> Sequence[float]:
+        """Of members that succeeded by themselves: the means of their scores up to a checkpoint, lowest first."""
+
+    def has_ended(self, member: Member) -> bool:
+        """Whether a member has ended, or is about to because of this rule."""
+
+
+class PopulationPolicy(Protocol):
+    """Which members of a population need not go on. It keeps no books: all there is to know is in the view."""
+
+    def decide(self, view: PopulationView, /) -> Iterable[EndMember | EndOthers]:
+        """Yield wishes; none means: wait for the next checkpoint or end."""
+
+
+def no_population(name: str) -> PopulationPolicy | None:
+    """There are no rules about populations."""
+    return None
+
+
+# --- pilots ------------------------------------------------------------------------------------------------
+
+
+class AskFor(msgspec.Struct, frozen=True, gc=False):
+    """A wish: so many pilots more at a site."""
+
+    site: str
+    count: int = 1
+
+
+class PilotSite(Protocol):
+    """A site at which pilots may be asked for now."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def max_pilots(self) -> int:
+        """How many there may be at once."""
+
+    @property
+    def pilots(self) -> int:
+        """How many there are, those that are starting included."""
+
+    @property
+    def starting(self) -> int:
+        """How many of them have not brought an executor yet."""
+
+    @property
+    def cores(self) -> float:
+        """What a pilot brings; 0 while that is not known."""
+
+    def could_fit(self, needs: Needs) -> bool:
+        """Whether a task with these needs could run there; while nothing is known: perhaps."""
+
+
+class ProvisioningView(Protocol):
+    """What is ready and has no place, and the sites at which pilots may be asked for."""
+
+    @property
+    def now(self) -> Seconds:
+        """The time."""
+
+    def sites(self) -> Sequence[PilotSite]:
+        """In the order in which they were defined."""
+
+    def demand(self) -> Iterator[Demand]:
+        """How many tasks are ready, by needs; in no order."""
+
+
+class ProvisioningPolicy(Protocol):
+    """How many pilots are asked for, and where. It keeps no books: all there is to know is in the view."""
+
+    def provision(self, view: ProvisioningView, /) -> Iterable[AskFor]:
+        """Yield wishes; none means: wait for the next event."""
+
+
+class NoPilots:
+    """Nothing is asked for, whatever is ready."""
+
+    def provision(self, view: ProvisioningView, /) -> Iterable[AskFor]:
+        """No wish."""
+        return ()
+
+
 class Policies(msgspec.Struct, frozen=True):
     """The policies of a run, one a family: what is passed to a machine.
 
@@ -168,3 +318,5 @@ class Policies(msgspec.Struct, frozen=True):
     """
 
     placement: PlacementPolicy
+    population: Callable[[str], PopulationPolicy | None] = no_population  # by the name that a rule gives; None: unknown
+    provisioning: ProvisioningPolicy = NoPilots()

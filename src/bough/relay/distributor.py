@@ -10,17 +10,27 @@ something out, nothing walks all members or all spans; the member that was given
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
 
 from bough.model import ranges
-from bough.model.events.news import CallsEnded, WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
+from bough.model.events.news import (
+    CallsEnded,
+    WorkFailed,
+    WorkObserved,
+    WorkReturned,
+    WorkStarted,
+    WorkStopped,
+    WorkSucceeded,
+)
 from bough.model.ids import BlobId, ExecutorId, RecordId, Seconds, SpanId
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.model.runtimes import MAX_BACKLOG, MAX_SPAN, SHORT, TRUST, RunTime, span_size
 from bough.relay.members import NOTHING, Member, MemberSpan, Pool, Retry, ServerSpan, part_run, success
 from bough.wire.client_messages import Blob
-from bough.wire.executor_messages import Report, RunSpan, StopElements
+from bough.wire.executor_messages import ClearOut, EndElements, Report, RunSpan, StayOn, StopElements, WatchElements
 from bough.wire.file_messages import WorkDirectory
 from bough.wire.framing import News
 
@@ -29,6 +39,7 @@ _LOOKS = 8  # spans, or elements to be tried elsewhere, for which no member was 
 _MOST_POOLS = 8  # kinds of needs that are kept although nothing waits
 _MOST_TRIES = 3  # executors on which something may fail for reasons of the site before that is reported
 _MOST_RETURNS = 20  # times in a row that something is given back before the server hears of it
+_MOST_ENDINGS = 64  # that are said again to an executor which comes back
 _MOST_ARRAYS = 1000  # whose run time is remembered
 
 
@@ -50,11 +61,13 @@ class Distributor:
         self._untils: dict[Seconds, int] = {}  # of open members: when they leave, and how many then
         self._runtimes: OrderedDict[RecordId, RunTime] = OrderedDict()
         self._order = 0
+        self._cleared: ClearOut | None = None  # the site was taken back: nothing is handed out
         self._handlers: dict[type, Callable[..., None]] = {
             WorkSucceeded: self._on_ended,
             WorkFailed: self._on_failed,
             WorkStarted: self._on_started,
             WorkReturned: self._on_returned,
+            WorkObserved: self._on_observed,
         }
 
     def number_from(self, first: SpanId) -> None:
@@ -74,6 +87,7 @@ class Distributor:
 
     def run(self, run: RunSpan) -> None:
         """Take a span; it is handed out by `distribute`."""
+        self._cleared = None  # the site may be used again
         self._order += 1
         server_span = ServerSpan(run, self._order, self._runtime(run))
         if run.after_span:
@@ -119,6 +133,50 @@ class Distributor:
             self._refresh(part.member)
         self._account_for(server_span, dropped + gone)
 
+    def clear(self, order: ClearOut) -> None:
+        """The site was taken back: what waits goes back to the server, and members give back what they have."""
+        self._cleared = order
+        for pool in self._pools.values():
+            self._empty(pool)
+        for member in self.members.values():
+            self.say(member, order)
+
+    def stay(self, order: StayOn) -> None:
+        """The site may be used again: what still runs goes on."""
+        self._cleared = None
+        for member in self.members.values():
+            self.say(member, order)
+
+    def watch(self, order: WatchElements) -> None:
+        """Have elements of a span watched by one more plan, where they are and where they will go."""
+        server_span = self.server_spans.get(order.span)
+        if server_span is not None:
+            server_span.later = tuple(dict.fromkeys((*server_span.later, order)))
+            for part in server_span.parts.values():
+                self._say_later(part, [order])
+
+    def end(self, order: EndElements) -> None:
+        """Have elements of a span that run ended by a verdict; what waits here is left alone."""
+        server_span = self.server_spans.get(order.span)
+        for part in server_span.parts.values() if server_span is not None else ():
+            part.endings = (*part.endings, order)[-_MOST_ENDINGS:]
+            self._say_later(part, [order])
+
+    def _say_later(self, part: MemberSpan, orders: Iterable[WatchElements | EndElements]) -> None:
+        """Tell a member what came after a span, as far as it has the elements; it is harmless to hear it twice."""
+        for order in orders:
+            for low, high in part.left:
+                start, stop = max(low, order.start), min(high, order.stop)
+                if start < stop:
+                    if isinstance(order, WatchElements):
+                        self._say_blob(part.member, order.plan)
+                    self.say(part.member, replace(order, span=part.number, start=start, stop=stop))
+
+    def _say_blob(self, member: Member, blob: BlobId) -> None:
+        if blob and blob in self.blobs and blob not in (member.blobs or ()):
+            member.blobs = (member.blobs or set()) | {blob}
+            self.say(member, Blob(blob, self.blobs[blob]))
+
     def _break_chain(self, server_span: ServerSpan) -> None:
         """A span will not be handed out: what was to follow it goes back, the rest of its chain goes without."""
         chain, after_span = (server_span.chain_head or server_span).chain or [], {server_span.run.span}
@@ -153,6 +211,10 @@ class Distributor:
             if span not in member.parts:
                 self.say(member, StopElements(span, 0, ALL))
         member.blobs = member.directories = None  # the last that was sent may have been lost
+        for part in member.parts.values():
+            self._say_later(part, (*part.server_span.later, *part.endings))
+        if self._cleared is not None:
+            self.say(member, self._cleared)
         if leaving:
             self._refresh(member)
         else:
@@ -182,7 +244,7 @@ class Distributor:
         self._drop_finished(part)
 
     def _requeue(self, server_span: ServerSpan, start: int, stop: int) -> None:
-        if server_span.is_chained:
+        if server_span.is_chained or self._cleared is not None:
             self.news.append(WorkReturned(server_span.run.span, start, stop))
             self._account_for(server_span, stop - start)
             return
@@ -229,6 +291,9 @@ class Distributor:
             if type(news) is CallsEnded:
                 self._on_calls_ended(member, news)
                 continue
+            if type(news) is WorkStopped:  # its span may be forgotten: it names its task
+                self.news.append(replace(news, span=SpanId(0), host=member.host))
+                continue
             part = member.parts.get(news.span)
             if part is not None:
                 self._handlers[type(news)](part, news)
@@ -271,6 +336,12 @@ class Distributor:
         ranges.take(running, news.start, news.stop)
         ranges.add(running, news.start, news.stop)
         self.news.append(WorkStarted(part.server_span.run.span, news.start, news.stop, host=part.member.host))
+
+    def _on_observed(self, part: MemberSpan, news: WorkObserved) -> None:
+        if part.has(news.index):
+            if not any(low <= news.index < high for low, high in part.running or ()):  # or nobody would know where
+                self._on_started(part, WorkStarted(part.number, news.index, news.index + 1))
+            self.news.append(replace(news, span=part.server_span.run.span))
 
     def _on_returned(self, part: MemberSpan, news: WorkReturned) -> None:
         server_span = part.server_span
@@ -398,11 +469,10 @@ class Distributor:
         if run.run and run.run in self.directories and run.run not in (member.directories or ()):
             member.directories = (member.directories or set()) | {run.run}
             say(self.directories[run.run])
-        for blob in (run.body, run.table):
-            if blob and blob in self.blobs and blob not in (member.blobs or ()):
-                member.blobs = (member.blobs or set()) | {blob}
-                say(Blob(blob, self.blobs[blob]))
+        for blob in (run.body, run.table, *run.watch):
+            self._say_blob(member, blob)
         say(part_run(server_span, number, start, stop, after_span))
+        self._say_later(part, server_span.later)
         return number
 
     def _distribute_retries(self, pool: Pool) -> None:

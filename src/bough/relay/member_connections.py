@@ -24,7 +24,16 @@ from bough.model.ids import ExecutorId, Seconds
 from bough.relay.members import Member
 from bough.relay.relay_executor import RelayExecutor
 from bough.wire.client_messages import Refused
-from bough.wire.executor_messages import ExecutorHello, FromExecutor, OutputRead, ReadOutput, TaskAnswer, TaskRequest
+from bough.wire.executor_messages import (
+    ExecutorHello,
+    FromExecutor,
+    OutputRead,
+    ProbeAnswer,
+    ProbeTask,
+    ReadOutput,
+    TaskAnswer,
+    TaskRequest,
+)
 from bough.wire.file_messages import FileLocated, FilePiece, FilesKept, GetPiece, OfferFiles, WantFile
 from bough.wire.framing import Frames, frame_list
 from bough.wire.handshake import ROLE_FRAME
@@ -151,7 +160,7 @@ class MessageRelay:
     ) -> None:
         self._find = find
         self._known = known
-        self._reads: dict[int, tuple[RelayExecutor, int, MemberPeer]] = {}  # by our number: asking, its number, asked
+        self._asked: dict[int, tuple[RelayExecutor, ReadOutput | ProbeTask, MemberPeer]] = {}  # by our number
         self._last = 0
 
     def up(self, peer: MemberPeer, message: WantFile | GetPiece | FilePiece | OfferFiles | TaskRequest) -> None:
@@ -179,32 +188,46 @@ class MessageRelay:
         if peer is not None and peer.connection is not None:
             peer.connection.send([replace(message, request=message.request >> _INDEX)])
 
-    def read_output(self, relay_executor: RelayExecutor, message: ReadOutput) -> None:
-        """A client wants to see what a task wrote: ask the executor that has it."""
+    def ask(self, relay_executor: RelayExecutor, message: ReadOutput | ProbeTask) -> None:
+        """A client asks for what a task wrote, or a remote monitor asks it something: ask the executor that has it."""
         peer = self._holder(relay_executor, message)
         if peer is None or peer.connection is None:
-            waits = self._is_waiting(relay_executor, message)
-            what = "the executor that has this output is not here" if message.path else "the task does not run here"
-            relay_executor.say(OutputRead(message.request, b"", more=waits, error="" if waits else what))
+            relay_executor.say(self._nowhere(relay_executor, message))
             return
         self._last += 1
-        self._reads[self._last] = (relay_executor, message.request, peer)
+        self._asked[self._last] = (relay_executor, message, peer)
         peer.connection.send([replace(message, request=self._last)])
 
-    def on_output_read(self, message: OutputRead) -> None:
+    def on_answer(self, peer: MemberPeer, message: OutputRead | ProbeAnswer) -> None:
         """The executor's answer."""
-        asked = self._reads.pop(message.request, None)
-        if asked is not None:
-            asked[0].say(replace(message, request=asked[1]))
+        relay_executor, question, asked = self._asked.get(message.request, (None, None, None))
+        if relay_executor is None or question is None or asked is not peer:
+            return
+        del self._asked[message.request]
+        relay_executor.say(replace(message, request=question.request))
 
     def on_lost(self, peer: MemberPeer) -> None:
         """What an executor was asked for will not come."""
-        for number in [number for number, asked in self._reads.items() if asked[2] is peer]:
-            relay_executor, request, _ = self._reads.pop(number)
-            relay_executor.say(OutputRead(request, b"", error="the executor that has this output disconnected"))
+        for number in [number for number, asked in self._asked.items() if asked[2] is peer]:
+            relay_executor, question, _ = self._asked.pop(number)
+            relay_executor.say(_failed(question, "the executor that has the task disconnected"))
 
-    def _holder(self, relay_executor: RelayExecutor, message: ReadOutput) -> MemberPeer | None:
-        if message.path:
+    def forget(self, relay_executor: RelayExecutor) -> None:
+        """The server that asked is gone; when it is back it asks again, under numbers of its own."""
+        for number in [number for number, asked in self._asked.items() if asked[0] is relay_executor]:
+            del self._asked[number]
+
+    def _nowhere(self, relay_executor: RelayExecutor, message: ReadOutput | ProbeTask) -> OutputRead | ProbeAnswer:
+        """No executor that is here has the task."""
+        waits = self._is_waiting(relay_executor, message)
+        if isinstance(message, ProbeTask):
+            what = "the task has not begun" if waits else f"attempt {message.attempt} at the task has ended"
+            return ProbeAnswer(message.request, error=what, kind="NotRunning" if waits else "AttemptEnded")
+        what = "the executor that has this output is not here" if message.path else "the task does not run here"
+        return OutputRead(message.request, b"", more=waits, error="" if waits else what)
+
+    def _holder(self, relay_executor: RelayExecutor, message: ReadOutput | ProbeTask) -> MemberPeer | None:
+        if isinstance(message, ReadOutput) and message.path:
             made = _MADE_BY.match(os.path.basename(message.path))
             return self._known(ExecutorId(int(made[1]))) if made else None
         for server_span in relay_executor.distributor.server_spans.values():
@@ -214,7 +237,14 @@ class MessageRelay:
                         return self._known(part.member.number)
         return None
 
-    def _is_waiting(self, relay_executor: RelayExecutor, message: ReadOutput) -> bool:
+    def _is_waiting(self, relay_executor: RelayExecutor, message: ReadOutput | ProbeTask) -> bool:
         """Whether a task is here and has not been handed out."""
-        spans = relay_executor.distributor.server_spans.values()
-        return not message.path and any(span.run.record == message.record for span in spans)
+        if isinstance(message, ReadOutput) and message.path:
+            return False
+        return any(span.run.record == message.record for span in relay_executor.distributor.server_spans.values())
+
+
+def _failed(question: ReadOutput | ProbeTask, error: str) -> OutputRead | ProbeAnswer:
+    if isinstance(question, ReadOutput):
+        return OutputRead(question.request, b"", error=error)
+    return ProbeAnswer(question.request, error=error, kind="PeerLost")

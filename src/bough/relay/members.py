@@ -21,7 +21,7 @@ from bough.model.ranges import Ranges
 from bough.model.resources import Needs
 from bough.model.result_lists import cut
 from bough.model.runtimes import BACKLOG, MAX_BACKLOG, SHORT, RunTime
-from bough.wire.executor_messages import RunSpan
+from bough.wire.executor_messages import EndElements, RunSpan, WatchElements
 
 _ROUND = 1e-9  # fractions of cores add up inexactly
 _NEVER = float("inf")
@@ -201,6 +201,7 @@ class ServerSpan:
         "chain",
         "chain_head",
         "is_queued",
+        "later",
         "left",
         "order",
         "parts",
@@ -225,6 +226,7 @@ class ServerSpan:
         self.chain_head: ServerSpan | None = None  # with which it goes
         self.returns = 0  # times in a row that something of it was given back
         self.tries: dict[int, set[ExecutorId]] | None = None  # elements that failed for reasons of the site, and where
+        self.later: tuple[WatchElements, ...] = ()  # what watches it besides what it came with
 
     @property
     def mean(self) -> Seconds:
@@ -240,7 +242,7 @@ class ServerSpan:
 class MemberSpan:
     """A part of a server's span that an executor has, under a number of its own."""
 
-    __slots__ = ("left", "load", "member", "number", "running", "server_span")
+    __slots__ = ("endings", "left", "load", "member", "number", "running", "server_span")
 
     def __init__(self, number: SpanId, server_span: ServerSpan, member: Member, start: int, stop: int) -> None:
         self.number = number
@@ -248,6 +250,7 @@ class MemberSpan:
         self.member = member
         self.left: Ranges = [[start, stop]]
         self.running: Ranges | None = None  # said to run
+        self.endings: tuple[EndElements, ...] = ()  # asked for, and not known to have been heard
         mean = server_span.mean
         self.load = mean * (stop - start) if 0 < mean <= SHORT else 0.0  # 0: not known to be short
 

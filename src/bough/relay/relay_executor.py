@@ -5,7 +5,7 @@ with what was not acknowledged and with what it holds. News of neighbouring elem
 
 Rules: what is said to the server within a few milliseconds is one report, but nothing waits when the server has
 nothing else here. Only starts, and ends without results, of neighbouring elements of one array on one host become
-one; all other news stay as they are and in their order.
+one, and none across what was seen of the span in between; all other news stay as they are and in their order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol, cast
 
 from bough import logs
 from bough.errors import ProtocolError
-from bough.model.events.news import WorkStarted, WorkSucceeded
+from bough.model.events.news import WorkObserved, WorkStarted, WorkSucceeded
 from bough.model.ids import ExecutorId, Seconds, SpanId
 from bough.model.resources import Needs
 from bough.model.runtimes import MAX_SPAN
@@ -32,19 +32,24 @@ from bough.transport.relay_line import RelayLine
 from bough.wire.client_messages import VERSION, Blob, Challenge, Refused
 from bough.wire.executor_messages import (
     Acknowledged,
+    ClearOut,
     Drain,
+    EndElements,
     ExecutorHello,
     ExecutorWelcome,
     Heartbeat,
     Leave,
     Leaving,
+    ProbeTask,
     ReadOutput,
     Ready,
     Resized,
     RunSpan,
     SpansHeld,
+    StayOn,
     StopElements,
     TaskAnswer,
+    WatchElements,
     spread,
 )
 from bough.wire.file_messages import FileLocated, FilePiece, FilesKept, GetPiece, WorkDirectory
@@ -58,7 +63,7 @@ _AGAIN = 1.0  # seconds until a channel that was shut is opened again
 _MOST_RESULTS = 16 << 20  # bytes of results in one report
 _SPANS = 32  # bits of a span's number that are its own, below the scope's
 
-_PASSED_ON = (Leave, Drain, ReadOutput, FileLocated, GetPiece, FilePiece, FilesKept, TaskAnswer)
+_PASSED_ON = (Leave, Drain, ReadOutput, ProbeTask, FileLocated, GetPiece, FilePiece, FilesKept, TaskAnswer)
 _start = attrgetter("start")
 _MOST_WRITTEN = 4 << 20  # bytes that tasks wrote, in one piece of news that was made of several
 
@@ -83,6 +88,9 @@ class RelayOwner(Protocol):
 
     def pass_on(self, relay_executor: RelayExecutor, message: object) -> None:
         """A message for one of the members, or for all."""
+
+    def on_cut_off(self, relay_executor: RelayExecutor) -> None:
+        """Its channel to the server is lost."""
 
     def turn(self, relay_executor: RelayExecutor) -> None:
         """Something is to be handed out."""
@@ -118,6 +126,10 @@ class RelayExecutor(asyncio.Protocol):
             Blob: lambda blob: self.distributor.blobs.__setitem__(blob.id, blob.data),
             WorkDirectory: lambda place: self.distributor.directories.__setitem__(place.run, place),
             StopElements: self.distributor.stop,
+            ClearOut: self.distributor.clear,
+            StayOn: self.distributor.stay,
+            WatchElements: self.distributor.watch,
+            EndElements: self.distributor.end,
             Acknowledged: self._on_heard,
             Challenge: self._on_challenge,
             ExecutorWelcome: self._on_welcome,
@@ -163,6 +175,7 @@ class RelayExecutor(asyncio.Protocol):
         """Work goes on; what happens is reported when the server is back."""
         self._transport = None
         self._welcomed = self._held = False
+        self._owner.on_cut_off(self)
         line = self._line
         if line is not None and line.is_open and not self._is_over and self.credentials is not None:
             self._loop.call_later(_AGAIN, self._open_again, line)
@@ -345,6 +358,9 @@ def merge_news(news: Sequence[News]) -> list[News]:
         kind = type(one)
         if kind is not WorkStarted and (kind is not WorkSucceeded or one.results is not None):  # type: ignore[union-attr]
             directories.append(one)
+            if kind is WorkObserved:  # what ends after it must be told after it
+                for key in [key for key in alike if key[1] == one.span]:
+                    del alike[key]
             continue
         key = (kind, one.span, one.host)  # type: ignore[union-attr]
         found = alike.get(key)

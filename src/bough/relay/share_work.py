@@ -35,9 +35,12 @@ from bough.wire.executor_messages import (
     Leave,
     Leaving,
     OutputRead,
+    ProbeAnswer,
+    ProbeTask,
     ReadOutput,
     Ready,
     Report,
+    SpaceAwaited,
     SpansHeld,
     TaskRequest,
 )
@@ -128,7 +131,8 @@ class WorkSharing:
             SpansHeld: self._on_holding,
             Leaving: self._on_leaving,
             Ready: lambda _peer, _message: None,
-            OutputRead: lambda _, message: self._message_relay.on_output_read(message),
+            SpaceAwaited: lambda _peer, _message: None,  # the server looks at the disk of its store itself, too
+            **dict.fromkeys((OutputRead, ProbeAnswer), self._message_relay.on_answer),
             **dict.fromkeys((WantFile, GetPiece, FilePiece, OfferFiles, TaskRequest), self._message_relay.up),
         }
         self._loop.call_later(self._pause, self._look)
@@ -340,10 +344,14 @@ class WorkSharing:
             peer.relay_executor = None
             self._lose(peer, refusal.message)
 
+    def on_cut_off(self, relay_executor: RelayExecutor) -> None:
+        """Its server is gone: nobody waits for what it has asked."""
+        self._message_relay.forget(relay_executor)
+
     def pass_on(self, relay_executor: RelayExecutor, message: object) -> None:
         """Something of the server's for one executor, or for all of a kind."""
-        if isinstance(message, ReadOutput):
-            self._message_relay.read_output(relay_executor, message)
+        if isinstance(message, ReadOutput | ProbeTask):
+            self._message_relay.ask(relay_executor, message)
         elif isinstance(message, Drain | Leave):
             self._dismiss(relay_executor, message)
         else:

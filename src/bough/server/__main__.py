@@ -12,9 +12,11 @@ import sys
 
 from bough import logs
 from bough.errors import BoughError, StoreFailed
+from bough.model.reuse_scope import NEVER, RESUME
 from bough.server import socket_path
 from bough.server.embedded.local_executor import ExecutorCommand
 from bough.server.embedded.server_options import ServerOptions
+from bough.stores.unfinished_note import read_note
 
 
 def main() -> int:
@@ -34,13 +36,21 @@ def main() -> int:
         refuse(options.fd, problem)
         return problem.exit_code
     try:
-        command = ExecutorCommand(path, options.store, options.cores, f"{socket_path.store_id(options.store)}:0")
-        pid = command.start() if options.fresh or socket_path.is_new(options.store) else 0
+        marker = f"{socket_path.store_id(options.store)}:0"
+        command = ExecutorCommand(path, options.store, options.cores, marker, options.gpus, pin=options.pin)
+        pid = command.start() if _runs_anew(options) else 0
         from bough.server.embedded.embedded_server import Started, serve
 
         return serve(Started(options, listener, path, command, pid))
     finally:
         socket_path.unbind(path)
+
+
+def _runs_anew(options: ServerOptions) -> bool:
+    """Whether hardly anything can be reused: nothing was done before, or what was done ended well."""
+    if options.reuse == NEVER or socket_path.is_new(options.store):
+        return True
+    return options.reuse == RESUME and read_note(options.store) is None
 
 
 if __name__ == "__main__":

@@ -8,23 +8,40 @@ concerns the peer that asked.
 
 from __future__ import annotations
 
-import sys
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bough import logs
 from bough.core.queries.facade import Queries
-from bough.errors import BoughError, SiteError, UnknownName, UserError
+from bough.errors import BadValue, BoughError, SiteError, UnknownName, UserError
 from bough.model.blobs import is_blob
+from bough.model.events.arriving import News
 from bough.model.events.facts import ExecutorJoined, ExecutorLost, Submitted
-from bough.model.events.news import GroupClosed, PagesAdded, WorkNews
-from bough.model.ids import ExecutorId
-from bough.model.states import LABELS
+from bough.model.events.news import (
+    Action,
+    AddMonitors,
+    GroupClosed,
+    PagesAdded,
+    SetRule,
+    WorkNews,
+    WorkStopped,
+    with_executor,
+)
+from bough.model.ids import ExecutorId, number_of
+from bough.model.monitors import decode_plan
+from bough.model.population_rules import check_rule
+from bough.model.resources import OWN_PYTHON
+from bough.model.reuse_scope import ReuseScope
+from bough.model.states import counts_of
+from bough.policies.policy_registry import check_population_policy
 from bough.server.handler_errors import HandlerErrors
 from bough.server.peer_connection import Message, PeerConnection
 from bough.server.peers import ClientPeer, DeferredRequest, ExecutorPeer, Handler, Peers, answered_by
+from bough.server.processors import ProcessorAnswers
 from bough.server.task_requests import TaskRequests
+from bough.server.turns.recalled_tasks import with_recalled
 from bough.server.turns.run_info import RunInfo
 from bough.server.turns.shell import Shell, ShellWithoutPiggyback
 from bough.stores.store import Store
@@ -37,12 +54,27 @@ from bough.wire.client_messages import (
     ClientHello,
     CloseSession,
     DoAction,
+    Refused,
     Submit,
     Subscribe,
     Welcome,
 )
-from bough.wire.executor_messages import ExecutorHello, ExecutorWelcome, Heartbeat, Ready, Report, TaskRequest
+from bough.wire.executor_messages import (
+    ExecutorHello,
+    ExecutorWelcome,
+    Heartbeat,
+    OutputRead,
+    ProbeAnswer,
+    Ready,
+    Report,
+    SpaceAwaited,
+    TaskRequest,
+)
 from bough.wire.questions import Question
+
+if TYPE_CHECKING:
+    from bough.server.remote_probes import RemoteProbes
+    from bough.server.task_output import TaskOutput
 
 SILENCE = 30.0  # seconds after which an executor is taken for lost
 _LOOK = 5.0
@@ -63,11 +95,19 @@ class MessageHandlers:
         self._shell = shell
         self._peers = shell.peers
         self.task_requests = TaskRequests(shell, store or shell.info.store_dir)
+        self.processors = ProcessorAnswers(shell)
         self.answers = self._make_answers()
         self.answers.add(
             {
                 questions.Project: lambda deferred: shell.background.when_folded(lambda: deferred.answer(None)),
+                questions.Observations: lambda deferred: shell.background.when_folded(
+                    lambda: deferred.attempt(answered_by(self._observations))
+                ),
                 questions.Said: answered_by(self.task_requests.said),
+                questions.Explain: answered_by(self._explain),
+                questions.Output: self._ask_output,
+                questions.Processors: self.processors.ask,
+                questions.Probe: self._ask_probe,
             }
         )
         self._on_close = on_close
@@ -90,6 +130,26 @@ class MessageHandlers:
         self._look = min(_LOOK, silence / 4)
         self._looked = shell.loop.time()
         shell.loop.call_later(self._look, self._look_for_silence)
+
+    @functools.cached_property
+    def task_output(self) -> TaskOutput:
+        """What tasks wrote; loaded when it is first asked for."""
+        from bough.server.task_output import TaskOutput
+
+        return TaskOutput(self._shell)
+
+    @functools.cached_property
+    def remote_probes(self) -> RemoteProbes:
+        """What remote monitors ask; loaded when one does."""
+        from bough.server.remote_probes import RemoteProbes
+
+        return RemoteProbes(self._shell)
+
+    def _ask_probe(self, deferred: DeferredRequest[questions.Probe]) -> None:
+        self.remote_probes.ask(deferred)
+
+    def _ask_output(self, deferred: DeferredRequest[questions.Output]) -> None:
+        self.task_output.ask(deferred)
 
     def _make_answers(self) -> Answers:
         shell = self._shell
@@ -123,6 +183,7 @@ class MessageHandlers:
         """A connection was lost."""
         client = self._peers.clients.pop(connection, None)
         if client is not None:
+            self.processors.on_lost(client)
             logs.debug("client-disconnected", f"the client {client.pid} on {client.host} disconnected")
             if client.owner:
                 self._on_owner_lost()
@@ -172,11 +233,12 @@ class MessageHandlers:
                 info.first_group + offset,
                 info.store_dir,
                 info.memos,
+                reuse=info.reuse,
             )
         )
 
     def _accept_executor(self, connection: PeerConnection, hello: ExecutorHello) -> None:
-        check_python(hello)
+        _check_python(hello)
         executor = ExecutorPeer(
             connection, ExecutorId(self._next_executor), hello, time.time(), self._shell.loop.time()
         )
@@ -188,7 +250,15 @@ class MessageHandlers:
             f"executor {executor.number} joined: {hello.site}, {hello.host}, pid {hello.pid}, {hello.capacity}",
         )
         self._shell.news(
-            ExecutorJoined(executor.number, hello.site, hello.host, hello.pid, hello.capacity, hello.until)
+            ExecutorJoined(
+                executor.number,
+                hello.site,
+                hello.host,
+                hello.pid,
+                hello.capacity,
+                hello.until,
+                python=hello.python,
+            )
         )
 
     def _welcome_executor(self, executor: ExecutorPeer) -> None:
@@ -226,6 +296,8 @@ class MessageHandlers:
         """News without what is about the tasks of other executors."""
         is_foreign = self._shell.queries.is_foreign
         foreign = [one for one in news if is_foreign(one, executor.number)]
+        if any(type(one) is WorkStopped for one in news):
+            news = [with_executor(one, executor.number) for one in news]
         if not foreign:
             return news
         logs.warning(
@@ -246,11 +318,24 @@ class MessageHandlers:
         if type(message) is TaskRequest:
             self.task_requests.ask(executor, message)
             return True
+        if type(message) is OutputRead:
+            self.task_output.fetched(executor, message)
+            return True
+        if type(message) is ProbeAnswer:
+            self.remote_probes.answered(executor, message)
+            return True
+        if type(message) is SpaceAwaited:
+            self._shell.full_disk.awaited(executor.number, message.spans)
+            return True
         return type(message) is Heartbeat
 
     def _lose(self, executor: ExecutorPeer, reason: str) -> None:
         self._peers.drop_executor(executor)
+        self._shell.full_disk.awaited(executor.number, ())
         self.task_requests.on_lost(executor)
+        for loaded in ("task_output", "remote_probes"):
+            if loaded in self.__dict__:
+                getattr(self, loaded).on_lost(executor)
         if self.leaving:
             logs.info("executor-left", f"executor {executor.number} left")
             return  # the end of the run says it all: what it ended for us has not cost its tasks anything
@@ -325,9 +410,42 @@ class MessageHandlers:
             self._do(client, message)
 
     def _do(self, client: ClientPeer, message: DoAction) -> None:
+        if (problem := self._why_refused(message.deed)) is not None:
+            client.connection.say(Refused(str(problem), message.request, type(problem).__name__))
+            return
         preview = self._shell.queries.preview(message.deed)
         value = {"tasks": preview.count} | ({"left_out": preview.not_changed} if preview.not_changed else {})
-        self._shell.news(message.deed, then=lambda: client.connection.say(Answer(message.request, value)))
+        deed: News = message.deed
+        if isinstance(deed, SetRule):
+            deed = with_recalled(self._shell.store, self._shell.queries, deed)
+        self._shell.news(deed, then=lambda: client.connection.say(Answer(message.request, value)))
+
+    def _observations(self, _: ClientPeer, question: questions.Observations) -> object:
+        return self._shell.store.observations(question.record, question.start, question.stop)
+
+    def _explain(self, _: ClientPeer, question: questions.Explain) -> object:
+        try:
+            lines = self._shell.queries.explain(question.record, question.index)
+        except KeyError:
+            raise UnknownName(f"there is no task {number_of(question.record)}") from None
+        for attempt, said in self._shell.full_disk.waiting():
+            if attempt.record == question.record and attempt.has(question.index):
+                lines.append(f"it {said}")
+        return lines
+
+    def _why_refused(self, action: Action) -> UserError | None:
+        """What is wrong with monitors that are to be added, or with a rule, if something is."""
+        try:
+            if isinstance(action, AddMonitors):
+                decode_plan(self._shell.store.blob(action.plan))
+            elif isinstance(action, SetRule) and action.rule is not None:
+                check_rule(action.rule)
+                check_population_policy(action.rule.policy)
+        except KeyError:
+            return BadValue("the monitors to be added were not sent to the server")
+        except UserError as error:
+            return error
+        return None
 
     def _close(self, client: ClientPeer, message: CloseSession) -> None:
         if client.owner:
@@ -349,11 +467,10 @@ class Answers:
         self._faults = handler_errors
         self._handlers: dict[type[Question[Any]], Handler] = {
             questions.Status: answered_by(self._status),
-            questions.Explain: answered_by(self._explain),
+            questions.State: answered_by(self._state),
             questions.Memos: answered_by(self._memos),
             questions.Feeds: answered_by(self._feeds),
             questions.Fed: answered_by(self._fed),
-            questions.Processors: answered_by(self._processors),
             questions.Paths: answered_by(lambda client, _: self._store.declared_paths(client.run)),
         }
 
@@ -375,7 +492,7 @@ class Answers:
 
     def _status(self, *_: object) -> object:
         return {
-            "counts": dict(zip(LABELS, self._queries.counts().by_state, strict=True)),
+            "counts": counts_of(self._queries.counts().by_state),
             "groups": {group: counts.labels() for group, counts in self._queries.counts_by_group().items()},
             "executors": [
                 {
@@ -390,11 +507,14 @@ class Answers:
             "run": self._info.run,
         }
 
-    def _explain(self, _: ClientPeer, question: questions.Explain) -> object:
+    def _state(self, _: ClientPeer, question: questions.State) -> object:
         try:
-            return self._queries.explain(question.record, question.index)
-        except KeyError:
-            raise UnknownName(f"there is no task {question.record}") from None
+            state = self._queries.state_of(question.record, question.index)
+        except IndexError:
+            state = None
+        if state is None:
+            raise UnknownName(f"there is no task {number_of(question.record)}.{question.index}")
+        return state.label
 
     def _memos(self, client: ClientPeer, question: questions.Memos) -> object:
         if not self._info.memos:
@@ -408,29 +528,26 @@ class Answers:
                 "pages": old.pages,
                 "done": old.done,
             }
-            for old in self._store.old_arrays(question.body, client.run)
+            for old in self._store.old_arrays(question.body, client.run, always=self._finds_all(client, question))
         ]
+
+    def _finds_all(self, client: ClientPeer, question: questions.Memos | questions.Feeds) -> bool:
+        """Whether all earlier runs count for a question, not only unfinished ones."""
+        workflow = self._queries.workflow(client.run or self._info.run)
+        return question.always or workflow is None or workflow.reuse is ReuseScope.ALL
 
     def _feeds(self, client: ClientPeer, question: questions.Feeds) -> object:
         if not self._info.memos:
             return []
         self._store.project()
-        return self._store.old_feeds(question.body, client.run)
+        return self._store.old_feeds(question.body, client.run, always=self._finds_all(client, question))
 
     def _fed(self, client: ClientPeer, question: questions.Fed) -> object:
         part = self._store.fed_pages(question.record, question.turn, client.run)
         return questions.FedPart(part.pages, part.done, part.turn)
 
-    def _processors(self, *_: object) -> object:
-        cores: dict[str, float] = {}
-        for executor in self._peers.executors.values():
-            hello = executor.hello
-            cores[hello.site] = cores.get(hello.site, 0) + hello.capacity.cores
-        return {site: int(count) if float(count).is_integer() else count for site, count in cores.items()}
 
-
-def check_python(hello: ExecutorHello) -> None:
-    """Functions travel as bytecode, which differs between minor versions."""
-    ours = f"{sys.version_info.major}.{sys.version_info.minor}"
-    if hello.python != ours:
-        raise SiteError(f"the server runs Python {ours} and the executor {hello.python}")
+def _check_python(hello: ExecutorHello) -> None:
+    """Functions travel as bytecode, which differs between minor versions, and a session does not say which it has."""
+    if hello.python != OWN_PYTHON:
+        raise SiteError(f"the server runs Python {OWN_PYTHON} and the executor {hello.python}")

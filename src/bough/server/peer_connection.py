@@ -61,6 +61,7 @@ class PeerConnection(asyncio.Protocol):
     ) -> None:
         self.trusted = trusted
         self.role = OWNER  # what it may do: all, by a Unix socket; else that of the token it has proven to know
+        self.site = ""  # by the door of which it came; empty: by one that is for all
         self._listener = listener
         self._dirty = dirty  # connections with something to send; the shell flushes them after a turn
         self._quotas = None if trusted else quotas or Quotas()

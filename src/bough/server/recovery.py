@@ -20,7 +20,15 @@ from bough.errors import ProtocolError, StoreFailed
 from bough.model.events import facts
 from bough.model.events.arriving import News
 from bough.model.events.facts import RunClosed
-from bough.model.events.news import CallsEnded, WorkFailed, WorkNews, WorkReturned, WorkStarted, WorkSucceeded
+from bough.model.events.news import (
+    CallsEnded,
+    WorkFailed,
+    WorkNews,
+    WorkReturned,
+    WorkStarted,
+    WorkSucceeded,
+    with_executor,
+)
 from bough.model.ids import Seconds
 from bough.policy.interface import Policies
 from bough.server import cleanup
@@ -119,8 +127,8 @@ def recover(store: Store, last: LastRun, policies: Policies, *, spill_dir: str, 
     ended = cleanup.end(mark, patience=PATIENCE)
     closed = RunClosed(last.run, "crashed")
     news: list[News] = []
-    for _, spilled in read_spills(spill_dir):
-        news += spilled
+    for executor, spilled in read_spills(spill_dir):
+        news += [with_executor(one, executor) for one in spilled]
     try:
         turn = replay_run(store, last.run, 0, policies).turn(now, [*news, closed])
     except StoreFailed:

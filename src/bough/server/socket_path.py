@@ -13,8 +13,9 @@ import socket
 
 from bough import logs, private
 from bough.errors import SiteError
-from bough.stores.filesystems import is_network_filesystem
-from bough.stores.store_folder import CLOSED, FOLDERS, make_store_folder
+from bough.filesystems import is_network_filesystem
+from bough.server.cleanup import is_running
+from bough.stores.store_folder import CLOSED, FOLDERS, OPENED, make_store_folder
 
 LONGEST = 100  # bytes; the kernel's own limit is 108
 _BACKLOG = 128  # connections that may wait in the kernel
@@ -37,13 +38,23 @@ def bind(store_dir: str) -> tuple[socket.socket, str]:
     return _bind(_socket_path(store_dir))
 
 
-def bind_lasting(folder: str) -> tuple[socket.socket, str]:
+def bind_lasting(folder: str, name: str = "server") -> tuple[socket.socket, str]:
     """A listening socket with the same path whenever a server of this folder runs; only for the holder of its lock."""
-    return _bind(_lasting_path(folder))
+    return _bind(_lasting_path(folder, name))
 
 
 def _bind(path: str) -> tuple[socket.socket, str]:
     return private.bind_socket(path, _BACKLOG), path
+
+
+def short_folder(folder: str, name: str) -> str:
+    """A private folder for sockets that others make, with a path that leaves room for their names."""
+    path = os.path.join(os.path.abspath(folder), name)
+    if len(os.fsencode(path)) > LONGEST - 40 or is_network_filesystem(folder):
+        mark = hashlib.blake2b(os.fsencode(os.path.realpath(path)), digest_size=8).hexdigest()
+        path = os.path.join(private.runtime_folder() or _short_folder(), f"bough-{os.geteuid()}-{mark}")
+    private.make_folder(path)
+    return path
 
 
 def unbind(path: str) -> None:
@@ -56,11 +67,16 @@ def unbind(path: str) -> None:
 
 
 def remove_stale_sockets(store_dir: str, own: str) -> None:
-    """Remove what dead servers of this store left; only for the holder of the lock."""
+    """Remove what dead servers of this store left; only for the holder of the lock.
+
+    A server binds its socket before it waits for the lock: one that lives is the next holder, and needs it then.
+    """
     for name in os.listdir(store_dir):
         path = os.path.join(store_dir, name)
         if name.startswith("server-") and name.endswith(".sock") and path != own:
-            _remove(path)
+            pid = name.removeprefix("server-").removesuffix(".sock")
+            if not (pid.isdecimal() and is_running(int(pid))):
+                _remove(path)
 
 
 def store_id(store_dir: str) -> str:
@@ -83,6 +99,12 @@ def publish(store_dir: str, facts: dict[str, object]) -> None:
     except OSError as error:
         logs.warning("note-not-written", f"{path} could not be written: {error.strerror}")
         _remove(hidden)
+
+
+def note_opened(store_dir: str, now: float) -> None:
+    """Write when the latest run was opened: by it commands find the store that was run last."""
+    with contextlib.suppress(OSError):  # on a full disk the older note has to do
+        private.write_file(os.path.join(store_dir, OPENED), b"%.6f\n" % now)
 
 
 def published(store_dir: str) -> dict[str, object]:
@@ -124,12 +146,14 @@ def _short_folder() -> str:
     return usual if len(os.fsencode(usual)) < LONGEST - 60 else "/tmp"
 
 
-def _lasting_path(folder: str) -> str:
-    path = os.path.join(os.path.abspath(folder), "server.sock")
+def _lasting_path(folder: str, name: str) -> str:
+    path = os.path.join(os.path.abspath(folder), f"{name}.sock")
     if len(os.fsencode(path)) < LONGEST and not is_network_filesystem(folder):
         return path
-    mark = hashlib.blake2b(os.fsencode(os.path.realpath(folder)), digest_size=8).hexdigest()
-    return _in_runtime_folder(f"bough-{mark}.sock") or _remembered_path(os.path.join(folder, _SOCKET))
+    known = os.path.realpath(folder) if name == "server" else os.path.join(os.path.realpath(folder), name)
+    mark = hashlib.blake2b(os.fsencode(known), digest_size=8).hexdigest()
+    note = _SOCKET if name == "server" else f"{name}.{_SOCKET}"
+    return _in_runtime_folder(f"bough-{mark}.sock") or _remembered_path(os.path.join(folder, note))
 
 
 def _remembered_path(note: str) -> str:

@@ -1,6 +1,6 @@
-"""What running tasks ask for and say of themselves: attributes, status, progress, locks, early release.
+"""What running tasks ask for and say of themselves: attributes, status, progress, locks, and of their workflow.
 
-See `wire.questions.HereQuestion`. Tasks get a lock in the order of asking. Locks outlive the server, waiting for one
+See `wire.here_questions`. Tasks get a lock in the order of asking. Locks outlive the server, waiting for one
 does not: executors ask again. When and where a task ran last is read from the jobs database in a thread: its attempts
 in this run, else those of the task of the same name before. Rule: a task is heard only through the executor that has
 it, and owns only the locks that it took.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -19,10 +20,13 @@ from bough import logs
 from bough.core.queries.answers import Attempt, TaskInfo
 from bough.errors import BoughError, InternalError, UserError
 from bough.model.events.facts import GroupReleased
-from bough.model.events.news import FreeLock, TakeLock, TaskAlive
-from bough.model.ids import ExecutorId, Seconds
+from bough.model.events.news import Cancel, FreeLock, TakeLock, TaskAlive, WorkObserved
+from bough.model.ids import ExecutorId, RecordId, Seconds, number_of
+from bough.model.observations import Observation, Points
+from bough.model.states import TaskState
+from bough.model.tasks import Dep, On, index_of
 from bough.server.turns.shell import Shell
-from bough.wire import questions
+from bough.wire import here_questions
 from bough.wire.executor_messages import TaskAnswer, TaskRequest
 
 if TYPE_CHECKING:
@@ -37,12 +41,27 @@ UNION ALL SELECT started, ended, host FROM elements WHERE id = ? AND idx = ?
 UNION ALL SELECT coalesce(spans.started, spans.placed), spans.ended, executors.host FROM spans
   LEFT JOIN executors ON executors.id = spans.executor WHERE spans.id = ? AND spans.start <= ? AND spans.stop > ?
 """
-_NAMESAKES = """
-SELECT tasks.id FROM tasks JOIN runs ON runs.run = tasks.run
-  LEFT JOIN groups ON groups.run = tasks.run AND groups.id = tasks.grp
-WHERE tasks.id < ? AND tasks.name = ? AND runs.name = ? AND coalesce(groups.path, '') = ?
-ORDER BY tasks.id DESC LIMIT 3
+# The same task in earlier runs of the workflow: of its name, group and text, and the n-th of them in its run as here.
+_BEFORE = """
+WITH alike AS (
+  SELECT tasks.id AS id, tasks.run AS run, row_number() OVER (PARTITION BY tasks.run ORDER BY tasks.id) AS place
+  FROM tasks JOIN runs ON runs.run = tasks.run
+    LEFT JOIN groups ON groups.run = tasks.run AND groups.id = tasks.grp
+  WHERE tasks.name = ? AND runs.name = ? AND coalesce(groups.path, '') = ?
+    AND coalesce(tasks.command, '') = (SELECT coalesce(command, '') FROM tasks WHERE id = ?))
+SELECT alike.id FROM alike JOIN alike own ON own.place = alike.place
+WHERE own.id = ? AND alike.run < own.run ORDER BY alike.run DESC LIMIT 3
 """
+_COUNTED = {
+    "waiting": TaskState.WAITING,
+    "ready": TaskState.READY,
+    "held": TaskState.HELD,
+    "done": TaskState.DONE,
+    "failed": TaskState.FAILED,
+    "skipped": TaskState.SKIPPED,
+    "cancelled": TaskState.CANCELLED,
+}
+_PAUSE = 0.2  # seconds between two reports of a task that no executor runs
 _KEPT = 1000  # texts of tasks that have ended are looked for when there are so many, and again at twice as many
 Value = dict[str, str | float | int | bool | None]
 Owner = tuple[int, int]  # span and index of the task that has a lock
@@ -111,14 +130,18 @@ class TaskRequests:
         self._waiting: dict[str, deque[_Asked]] = {}  # for a lock
         self._taking: set[str] = set()  # locks that the first of those takes just now
         self._do: dict[type, Callable[[_Asked, Attempt], None]] = {
-            questions.Attributes: self._attributes,
-            questions.SetStatus: self._status,
-            questions.Progress: self._progress,
-            questions.Alive: self._alive,
-            questions.Lock: self._lock,
-            questions.Unlock: self._unlock,
-            questions.Release: self._release,
+            here_questions.Attributes: self._attributes,
+            here_questions.SetStatus: self._status,
+            here_questions.Progress: self._progress,
+            here_questions.Report: self._report,
+            here_questions.Alive: self._alive,
+            here_questions.Lock: self._lock,
+            here_questions.Unlock: self._unlock,
+            here_questions.Release: self._release,
+            here_questions.Counts: self._counts,
+            here_questions.CancelOthers: self._cancel,
         }
+        self._aborted: set[int] = set()  # runs in which a task has cancelled all others
         shell.on_turn.append(self._after_turn)
 
     def ask(self, executor: TaskPeer, message: TaskRequest) -> None:
@@ -136,7 +159,7 @@ class TaskRequests:
 
     def _begin(self, asked: _Asked) -> None:
         try:
-            if isinstance(asked.question, questions.Forget):
+            if isinstance(asked.question, here_questions.Forget):
                 self._forget(asked)
             else:
                 self._do[type(asked.question)](asked, self._attempt(asked))
@@ -151,19 +174,35 @@ class TaskRequests:
         message = asked.message
         found = self._queries.attempt_of(asked.executor.number, message.span, message.index)
         if found is None or found.is_late or (found.record, found.attempt) != (message.record, message.attempt):
-            raise UserError(f"task {message.record}.{message.index} has ended, or is run elsewhere by now")
+            raise UserError(f"task {number_of(message.record)}.{message.index} has ended, or is run elsewhere by now")
         return found
 
     # --- what it says of itself --------------------------------------------------------------------
 
     def _status(self, asked: _Asked, attempt: Attempt) -> None:
         said = self._note(asked)
-        said.text = asked.question.text[: questions.LONGEST_SAID]
+        said.text = asked.question.text[: here_questions.LONGEST_SAID]
         self._alive(asked, attempt)
 
     def _progress(self, asked: _Asked, attempt: Attempt) -> None:
         self._note(asked).progress = asked.question.share
         self._alive(asked, attempt)
+
+    def _report(self, asked: _Asked, attempt: Attempt) -> None:
+        """Numbers of a task that somebody took by hand; executors tell those of theirs as news."""
+        now, report = self._shell.clock.now(), asked.question
+        if report.step is None:
+            raise UserError("nothing counts the steps of a task that was taken by hand: say step=N as well")
+        said = self._said.get((asked.message.span, asked.message.index))
+        if said is not None and now - said.since < _PAUSE:
+            raise UserError(f"the task has just said something; report numbers at most once in {_PAUSE} s")
+        self._note(asked)
+        points: list[Observation] = [
+            Points(name, ((report.step, now, value),), report.total) for name, value in report.values.items()
+        ]
+        self._shell.news(
+            WorkObserved(asked.message.span, asked.message.index, points), then=lambda: self._alive(asked, attempt)
+        )
 
     def _note(self, asked: _Asked) -> TaskStatus:
         if len(self._said) >= self._most_said:
@@ -183,26 +222,45 @@ class TaskRequests:
         asked.answer({})
 
     def said(self, *_: object) -> list[dict[str, object]]:
-        """What tasks that run say of themselves: the answer to the question "said"."""
-        found: list[dict[str, object]] = []
+        """What tasks that run say of themselves, and what was seen of them: the answer to the question "said"."""
+        found: dict[tuple[int, int], dict[str, object]] = {}
         for (number, index), said in self._said.items():
             attempt = self._queries.attempt(number)
             if attempt is not None and attempt.has(index):
-                task = self._queries.task(attempt.record, index)
-                found.append(
-                    {
-                        "id": task.id,
-                        "record": task.record,
-                        "index": index,
-                        "name": task.spec.name,
-                        "group": task.path,
-                        "run": task.run,
-                        "text": said.text,
-                        "progress": said.progress,
-                        "since": said.since,
-                    }
-                )
-        return found
+                own = {"text": said.text, "progress": said.progress, "since": said.since}
+                found[attempt.record, index] = self._named(attempt.record, index) | own
+        for seen in self._queries.seen():
+            entry = found.get((seen.record, seen.index))
+            if entry is None:
+                entry = self._named(seen.record, seen.index) | {"since": seen.at}
+                found[seen.record, seen.index] = entry
+            entry |= {"metrics": msgspec.to_builtins(seen.metrics), "tags": list(seen.tags)}
+            if entry["progress"] is None:
+                shares = [one.step / one.total for one in seen.metrics.values() if one.total]
+                entry["progress"] = min(1.0, max(0.0, shares[0])) if shares else None
+        for waiting, text in self._shell.full_disk.waiting():
+            if waiting.left:
+                first = waiting.left[0][0]  # those behind it wait with it
+                entry = found.setdefault((waiting.record, first), self._named(waiting.record, first))
+                entry |= {"text": text, "since": entry["since"] or self._shell.clock.now()}
+        return list(found.values())
+
+    def _named(self, record: int, index: int) -> dict[str, object]:
+        """An entry of a task that has said nothing."""
+        task = self._queries.task(record, index)
+        return {
+            "id": task.id,
+            "record": number_of(task.record),
+            "index": index_of(task.spec, index),
+            "name": task.spec.name,
+            "group": task.path,
+            "run": task.run,
+            "text": "",
+            "progress": None,
+            "since": 0.0,
+            "metrics": {},
+            "tags": [],
+        }
 
     # --- attributes --------------------------------------------------------------------------------
 
@@ -211,14 +269,15 @@ class TaskRequests:
         own: Value = {**task.attributes}
         system: Value = {
             "id": task.id,
-            "record": task.record,
-            "index": task.index,
+            "record": number_of(task.record),
+            "index": index_of(task.spec, task.index),
             "attempt": attempt.attempt,
             "name": task.spec.name,
             "group": task.path,
             "workflow": task.workflow,
             "kind": task.spec.kind.name.lower(),
             "cores": task.needs.cores,
+            "gpus": task.needs.gpus,
             "priority": task.priority,
             "executor": attempt.executor,
             "host": attempt.host,
@@ -236,6 +295,28 @@ class TaskRequests:
             raise UserError("the task is in no group that it could release")
         new = not (group.released or group.finished)
         self._shell.news(GroupReleased(group.id), then=lambda: asked.answer({"released": new}))
+
+    # --- the rest of its workflow ------------------------------------------------------------------
+
+    def _counts(self, asked: _Asked, attempt: Attempt) -> None:
+        run = self._queries.run_of(attempt.record)
+        counts = self._queries.node_counts(run)
+        value: Value = {label: counts.by_state[state] for label, state in _COUNTED.items()}
+        asked.answer({**value, "running": counts.out, "aborted": int(run in self._aborted)})
+
+    def _cancel(self, asked: _Asked, attempt: Attempt) -> None:
+        run, wanted = self._queries.run_of(attempt.record), asked.question
+        if wanted.all:
+            self._aborted.add(run)
+        found = self._queries.cancellable(run, None if wanted.all else frozenset(wanted.names))
+        targets = [record for record in found if record != attempt.record]
+        for record in targets[:-1]:
+            self._shell.news(Cancel(Dep(On.ARRAY, RecordId(record))))
+        answer = partial(asked.answer, {"cancelled": len(targets)})
+        if targets:
+            self._shell.news(Cancel(Dep(On.ARRAY, RecordId(targets[-1]))), then=answer)
+        else:
+            answer()
 
     # --- locks -------------------------------------------------------------------------------------
 
@@ -349,8 +430,8 @@ class History:
         record, index, name, workflow, path = wanted
         with open_jobs(self._where) as jobs:
             rows = jobs.rows(_OWN, (record, index, record, record, index, record, index, index))
-            namesakes = jobs.rows(_NAMESAKES, (record, name, workflow, path)) if name and not _ended(rows) else []
-            for one in namesakes:
+            wanted_before = name and not _ended(rows)
+            for one in jobs.rows(_BEFORE, (name, workflow, path, record, record)) if wanted_before else ():
                 before = one["id"]
                 rows += jobs.rows(_OWN, (before, index, before, before, index, before, index, index))
                 if _ended(rows):

@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 from bough.model.events.facts import ExecutorJoined, ExecutorLost
 from bough.model.events.news import WorkFailed, WorkReturned, WorkSucceeded
-from bough.model.events.orders import SendSpan, StopSpan
+from bough.model.events.orders import EndSpan, SendSpan, StopSpan
 from bough.model.ids import ExecutorId, Seconds
-from bough.model.outcomes import Failure
+from bough.model.monitors import Finish as EndWell
+from bough.model.monitors import Restart
+from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, TaskSpec
 
@@ -92,6 +94,15 @@ class SimulatedExecutor:
         """Report nothing of these elements; they still take their time, since the core does not wait for them."""
         self._stopped.setdefault(order.span, set()).update(range(order.start, order.stop))
 
+    def end(self, order: EndSpan) -> list[WorkSucceeded | WorkFailed]:
+        """End elements that run by a verdict: it is reported at once, and they still take their time."""
+        if order.span not in self._running:
+            return []
+        stopped = self._stopped.setdefault(order.span, set())
+        wanted = [index for index in range(order.start, order.stop) if index not in stopped]
+        stopped.update(wanted)
+        return [_ended_early(order, index) for index in wanted]
+
     def finish(self, end: Finish, model: Model) -> tuple[list[News], list[Finish]]:
         """Elements of a span have ended: what it reports, and the ends of what starts in their place."""
         span, needs = end.order.span, end.order.spec.needs
@@ -149,6 +160,13 @@ class SimulatedExecutor:
                 ends.append(Finish(self.id, order, start, index + 1, passed, seconds, failures))
                 start, work, failures = index + 1, 0.0, {}
         return ends
+
+
+def _ended_early(order: EndSpan, index: int) -> WorkSucceeded | WorkFailed:
+    if isinstance(order.verdict, EndWell):
+        return WorkSucceeded(order.span, index, index + 1, 0.0)
+    restarts = order.verdict.times if isinstance(order.verdict, Restart) else 0
+    return WorkFailed(order.span, index, Failure(Cause.MONITOR, order.reason, restarts=restarts))
 
 
 def _news(end: Finish, stopped: set[int]) -> list[News]:

@@ -16,7 +16,21 @@ from bough.core.machine import Machine
 from bough.errors import InternalError
 from bough.model.events.arriving import News
 from bough.model.events.facts import ExecutorLost, Fact, MemoLookedUp
-from bough.model.events.orders import AnswerTake, LookUpMemo, Order, Refuse, SendSpan, StopSpan, TellGroupFinished
+from bough.model.events.orders import (
+    AnswerTake,
+    AskForPilot,
+    CancelPilot,
+    ClearExecutor,
+    EndSpan,
+    KeepExecutor,
+    LookUpMemo,
+    Order,
+    Refuse,
+    SendSpan,
+    StopSpan,
+    TellGroupFinished,
+    WatchSpan,
+)
 from bough.model.ids import Seconds
 from bough.sim.simulated_executor import Finish, Model, SimulatedExecutor
 
@@ -126,8 +140,14 @@ class Simulation:
                 self.refusals.append(order.message)
             case LookUpMemo():  # a simulation has no earlier runs
                 self._agenda.put(self.now, MemoLookedUp(order.record, order.start, order.stop, found=False))
-            case TellGroupFinished() | AnswerTake():  # a simulation has no client, and no person who takes a task
+            case EndSpan():
+                for said in self._executors[order.executor].end(order):
+                    self._agenda.put(self.now, said)
+            case ClearExecutor() | KeepExecutor():  # they go on: the core takes back what it does not get
                 pass
+            case TellGroupFinished() | AnswerTake() | WatchSpan() | AskForPilot() | CancelPilot():
+                # nor has a site of it a definition yet
+                pass  # a simulation has no client, no person who takes a task, and no output that could be watched
             case _:
                 assert_never(order)
 

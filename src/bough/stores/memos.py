@@ -2,12 +2,17 @@
 
 Rule: a success counts only while its declared outputs, and the file that holds its result, are there and unchanged.
 Within one run nothing is shared. In a service a workflow uses only runs of its own name.
+
+Who looks only in unfinished runs finds what was done since the last script run that ended well, unless a run that ended
+well has it too. A script run is all runs that one process opened: a success of its first session stays when its second
+one ends well, and does not when the first one, opened again, has used it and ended well.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Final
 
 import msgspec
@@ -23,20 +28,22 @@ from bough.stores.store import MemoArray, MemoPages
 _EARLIER: Final = "run < :before"
 _NAMESAKES: Final = f"{_EARLIER} AND run IN (SELECT run FROM runs WHERE name = :name)"
 _BY_KEY: Final = (
-    "SELECT record, start, attempt, turn, checked FROM memo WHERE key = :key AND {} ORDER BY turn DESC LIMIT 1"
+    "SELECT record, start, attempt, turn, checked, run FROM memo WHERE key = :key AND {} ORDER BY turn DESC LIMIT 1"
 )
 _TOGETHER: Final = 256  # loose tasks looked up by one statement
 _NAMES: Final = tuple(f"key{number}" for number in range(_TOGETHER))
 _BY_KEYS: Final = (
-    f"SELECT key, record, start, attempt, turn, checked FROM memo WHERE key IN (:{', :'.join(_NAMES)})"
+    f"SELECT key, record, start, attempt, turn, checked, run FROM memo WHERE key IN (:{', :'.join(_NAMES)})"
     " AND {} ORDER BY turn"  # the latest of each key comes last
 )
 # rows of one record do not overlap, so the one before the first that begins inside may scope into it
 _BY_RANGE: Final = """
-SELECT start, stop, attempt, turn, checked FROM memo WHERE key = :key AND record = :record AND {}
+SELECT start, stop, attempt, turn, checked, run FROM memo WHERE key = :key AND record = :record AND {}
 AND stop > :low AND start < :high AND start >= coalesce(
   (SELECT max(start) FROM memo WHERE key = :key AND record = :record AND start <= :low), 0) ORDER BY start"""
-_ARRAYS: Final = "SELECT record, length, table_blob FROM arrays WHERE key = :key AND {} ORDER BY run DESC, record DESC"
+_ARRAYS: Final = (
+    "SELECT record, length, table_blob, run FROM arrays WHERE key = :key AND {} ORDER BY run DESC, record DESC"
+)
 _IS_OLD: Final = "SELECT 1 FROM arrays WHERE record = :record AND {}"
 _NEXT_PAGES: Final = "SELECT turn FROM array_pages WHERE record = ? AND turn > ? ORDER BY turn LIMIT 64"
 _DONE_IN: Final = """
@@ -45,9 +52,13 @@ SELECT start, stop FROM memo WHERE record = :record AND start < :high AND start 
 _PART_TURNS: Final = 64  # as in _NEXT_PAGES
 _PART_BYTES: Final = 1 << 20
 _KNOWN: Final = 1_000  # runs whose names are remembered
+_BEFORE: Final = "SELECT run, script, complete FROM runs WHERE {} ORDER BY run DESC"
+_USED_UP: Final = """
+SELECT 1 FROM borrowed JOIN runs ON runs.run = borrowed.run
+WHERE borrowed.turn = ? AND borrowed.source = ? AND runs.complete = 1 LIMIT 1"""
 
 
-_Found = tuple[int, int, int, int, int]  # record, start, attempt, turn, checked
+_Found = tuple[int, int, int, int, int, int]  # record, start, attempt, turn, checked, run
 
 
 class MemoScope(msgspec.Struct, frozen=True):
@@ -55,6 +66,7 @@ class MemoScope(msgspec.Struct, frozen=True):
 
     before: int
     name: str | None = None
+    unfinished: frozenset[int] | None = None  # only those of these runs; None: of all
 
     def of(self, sql: str) -> str:
         """A statement with its condition on runs."""
@@ -81,14 +93,24 @@ class Memos:
         self._turn = turn
         self._blob = blob
         self._names: dict[int, str] = {}  # of workflows' runs
+        self._unfinished: dict[int, frozenset[int]] = {}  # by the run that looks
         self.contents = ""  # the folder of outputs that are kept by content
+        self.dropped: frozenset[int] = frozenset()  # runs whose files are deleted: nothing of them is reused
         self.before = 0  # memos of runs from this number up are not shared
 
     def look_up(
-        self, record: int, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse], *, run: int = 0
+        self,
+        record: int,
+        start: int,
+        stop: int,
+        key: MemoKey,
+        reuse: Sequence[Reuse],
+        *,
+        run: int = 0,
+        always: bool = True,
     ) -> list[MemoLookedUp]:
         """Pieces found and not found, in order, covering [start, stop)."""
-        scope = self._scope(run)
+        scope = self._scope(run, always=always)
         if reuse:
             found = list(self._array(record, start, stop, key, reuse, scope=scope))
         else:
@@ -96,9 +118,11 @@ class Memos:
         found.sort(key=lambda piece: piece.start)
         return list(_cover(record, start, stop, found))
 
-    def look_up_tasks(self, wanted: Sequence[tuple[RecordId, MemoKey]], *, run: int = 0) -> list[MemoLookedUp]:
+    def look_up_tasks(
+        self, wanted: Sequence[tuple[RecordId, MemoKey]], *, run: int = 0, always: bool = True
+    ) -> list[MemoLookedUp]:
         """One answer for each loose task, in order."""
-        scope = self._scope(run)
+        scope = self._scope(run, always=always)
         rows: dict[bytes, _Found] = {}
         for at in range(0, len(wanted), _TOGETHER):
             keys = [key for _, key in wanted[at : at + _TOGETHER]]
@@ -107,15 +131,14 @@ class Memos:
             for key, *found in self._database.execute(scope.of(_BY_KEYS), values).fetchall():
                 rows[bytes(key)] = tuple(found)
         return [
-            self._checked(record, 0, rows.get(key)) or MemoLookedUp(record, 0, 1, found=False) for record, key in wanted
+            self._checked(record, 0, rows.get(key), scope) or MemoLookedUp(record, 0, 1, found=False)
+            for record, key in wanted
         ]
 
-    def old_arrays(self, body: MemoKey, run: int = 0) -> list[MemoArray]:
+    def old_arrays(self, body: MemoKey, run: int = 0, *, always: bool = True) -> list[MemoArray]:
         """Arrays of earlier runs with a body of which something is done."""
-        scope = self._scope(run)
-        rows = self._database.execute(scope.of(_ARRAYS), scope.values(key=body)).fetchall()
         arrays = []
-        for record, length, table in rows:
+        for record, length, table in self._arrays(body, self._scope(run, always=always)):
             done = merged(
                 self._database.execute("SELECT start, stop FROM memo WHERE record = ? ORDER BY start", (record,))
             )
@@ -124,19 +147,22 @@ class Memos:
                 arrays.append(MemoArray(record, length, content, self._pages(record), done))
         return arrays
 
-    def old_feeds(self, body: MemoKey, run: int = 0) -> list[RecordId]:
-        """As `old_arrays`, for arrays that a generator fed: only their ids, because such an array may be very long."""
-        scope = self._scope(run)
+    def _arrays(self, body: MemoKey, scope: MemoScope) -> list[tuple[RecordId, int, bytes]]:
         rows = self._database.execute(scope.of(_ARRAYS), scope.values(key=body)).fetchall()
+        among = scope.unfinished
+        return [tuple(row[:3]) for row in rows if row[3] not in self.dropped and (among is None or row[3] in among)]
+
+    def old_feeds(self, body: MemoKey, run: int = 0, *, always: bool = True) -> list[RecordId]:
+        """As `old_arrays`, for arrays that a generator fed: only their ids, because such an array may be very long."""
         return [
             RecordId(record)
-            for record, _, _ in rows
+            for record, _, _ in self._arrays(body, self._scope(run, always=always))
             if self._database.execute("SELECT 1 FROM memo WHERE record = ? LIMIT 1", (record,)).fetchone()
         ]
 
     def fed_pages(self, record: int, after: int, run: int = 0) -> MemoPages:
         """The next pages of such an array, from turns after a number, and which of their elements succeeded."""
-        scope = self._scope(run)
+        scope = self._all_of(run)
         pages: list[tuple[int, int, bytes]] = []
         if self._database.execute(scope.of(_IS_OLD), scope.values(record=record)).fetchone() is None:
             return MemoPages(pages, [], 0)
@@ -156,7 +182,33 @@ class Memos:
         done = merged((max(start, low), min(stop, high)) for start, stop in rows if stop > low)
         return MemoPages(pages, done, last)
 
-    def _scope(self, run: int) -> MemoScope:
+    def unfinished_runs(self, before: int, name: str | None, script: str) -> frozenset[int]:
+        """The runs that a script run continues: unfinished ones since the last script run that ended well."""
+        scope = MemoScope(before, name)
+        found: set[int] = set()
+        condition = _EARLIER if name is None else f"{_EARLIER} AND name = :name"
+        rows = self._database.execute(_BEFORE.format(condition), scope.values())
+        for opened_by, some in groupby(rows, lambda row: row[1] or row[0]):  # an earlier version did not say by which
+            runs = {run: complete for run, _, complete in some}
+            if opened_by != script and all(runs.values()):
+                break
+            found.update(run for run, complete in runs.items() if not complete)
+        return frozenset(found)
+
+    def _scope(self, run: int, *, always: bool) -> MemoScope:
+        scope = self._all_of(run)
+        if always or not scope.before:
+            return scope
+        found = self._unfinished.get(scope.before)
+        if found is None:
+            row = self._database.execute("SELECT script FROM runs WHERE run = ?", (scope.before,)).fetchone()
+            if len(self._unfinished) > _KNOWN:
+                self._unfinished.clear()
+            found = self.unfinished_runs(scope.before, scope.name, row[0] if row else "")
+            self._unfinished[scope.before] = found
+        return msgspec.structs.replace(scope, unfinished=found)
+
+    def _all_of(self, run: int) -> MemoScope:
         if not run:
             return MemoScope(self.before)
         if run not in self._names:
@@ -170,14 +222,24 @@ class Memos:
 
     def _loose(self, record: int, start: int, key: MemoKey, scope: MemoScope) -> Iterator[MemoLookedUp]:
         row = self._database.execute(scope.of(_BY_KEY), scope.values(key=key)).fetchone()
-        found = self._checked(record, start, row)
+        found = self._checked(record, start, row, scope)
         if found is not None:
             yield found
 
-    def _checked(self, record: int, start: int, row: _Found | None) -> MemoLookedUp | None:
+    def _may_use(self, scope: MemoScope, run: int, turn: int, source: int) -> bool:
+        """Whether a success counts: one of an unfinished run does until a run that ended well has used it."""
+        if run in self.dropped:
+            return False
+        if scope.unfinished is None:
+            return True
+        return run in scope.unfinished and self._database.execute(_USED_UP, (turn, source)).fetchone() is None
+
+    def _checked(self, record: int, start: int, row: _Found | None, scope: MemoScope) -> MemoLookedUp | None:
         if row is None:
             return None
-        source, source_start, attempt, turn, checked = row
+        source, source_start, attempt, turn, checked, run = row
+        if not self._may_use(scope, run, turn, source):
+            return None
         if checked and not self._is_there(turn, source, source_start):
             return None
         return MemoLookedUp(RecordId(record), start, start + 1, True, RecordId(source), source_start, attempt, turn)
@@ -208,7 +270,9 @@ class Memos:
         """Successes of a source for a range of elements, which lie `shift` further there."""
         low, high = place
         values = scope.values(key=key, record=source, low=low + shift, high=high + shift)
-        for begin, end, attempt, turn, checked in self._database.execute(scope.of(_BY_RANGE), values).fetchall():
+        for begin, end, attempt, turn, checked, run in self._database.execute(scope.of(_BY_RANGE), values).fetchall():
+            if not self._may_use(scope, run, turn, source):
+                continue
             first, last = max(begin, low + shift), min(end, high + shift)
             pieces: Iterable[tuple[int, int]] = [(first, last)]
             if checked:

@@ -1,9 +1,9 @@
 """Takes the facts of removed runs out of the journal, a slice at a time.
 
-The tables decide: a fact about a record, a group or a run that they do not know is dropped, wherever it is. That a run
-was opened and removed is dropped last, in this order, when nothing else of it is left: tables that are folded anew in
-the meantime must know which run its facts belong to. Rule: a success that a living run reuses stays; only rows that no
-replay will read are changed. A slice is one transaction, and doing one twice is harmless.
+The tables decide: a fact about a record, a group, a run or an executor that they do not know is dropped, wherever it
+is. That a run was opened and removed is dropped last, in this order, when nothing else of it is left: tables that are
+folded anew in the meantime must know which run its facts belong to. Rule: a success that a living run reuses stays;
+only rows that no replay will read are changed. A slice is one transaction, and doing one twice is harmless.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from bough.errors import InvariantBroken
 from bough.journal.codec import encode
 from bough.model.events import facts as f
 from bough.model.events.news import GroupClosed, PagesAdded
+from bough.model.ids import RecordId
 from bough.model.outcomes import ResultFile
 from bough.model.tasks import GroupSpec, TaskSpec
 from bough.stores.database import Database, found_in
@@ -29,12 +30,18 @@ _NEVER: Final = 1 << 62
 MOST_BLOBS: Final = 100  # deleted in one go
 
 _OF_RECORD: Final = (
-    PagesAdded, f.Placed, f.SpanStarted, f.SpanEnded, f.ElementFailed, f.SpanReturned, f.RetryDue, f.MemoLookedUp,
-    f.Skipped, f.LockTaken, f.LockFreed, f.SpanAlive,
+    PagesAdded, f.Placed, f.SpanStarted, f.SpanEnded, f.ElementFailed, f.SpanReturned, f.OutputKept,
+    f.Observed, f.RetryDue, f.MemoLookedUp, f.Skipped, f.LockTaken, f.LockFreed, f.SpanAlive,
+)  # fmt: skip
+_OF_EXECUTOR: Final = (
+    f.ExecutorJoined, f.ExecutorResized, f.ExecutorLost, f.ExecutorSuspended, f.ExecutorResumed, f.ExecutorDrained,
 )  # fmt: skip
 _OF_RUN: Final = (f.RunClosed, f.RunRetired, f.RunRevived)
 _LAST: Final = (f.RunOpened, f.RunRemoved)
-_TARGETED: Final = (f.Cancelled, f.Killed, f.Held, f.Released, f.WasReset, f.Retried, f.Prioritised)
+_TARGETED: Final = (
+    f.Cancelled, f.Killed, f.Held, f.Released, f.WasReset, f.Retried, f.Prioritised,
+    f.MonitorsAdded, f.EndAsked, f.RuleSet,
+)  # fmt: skip
 _UNUSED: Final = """
 SELECT blob FROM blob_uses WHERE run = 0 AND NOT EXISTS (
   SELECT 1 FROM blob_uses AS others WHERE others.blob = blob_uses.blob AND others.run != 0) LIMIT ?"""
@@ -46,16 +53,18 @@ DELETE FROM blob_uses WHERE run = 0 AND blob IN (SELECT others.blob FROM blob_us
 
 
 class NamedRuns(msgspec.Struct):
-    """The records, groups and runs that facts are about."""
+    """The records, groups, runs and executors that facts are about."""
 
     records: set[int]
     groups: set[int]
     runs: set[int]
+    executors: set[int]
 
 
 def named_by(facts: Iterable[f.Fact]) -> NamedRuns:
     """What facts are about."""
-    named = NamedRuns(set(), set(), set())
+    facts = list(facts)
+    named = NamedRuns(set(), set(), set(), {fact.executor for fact in facts if isinstance(fact, _OF_EXECUTOR)})
     for fact in facts:
         if isinstance(fact, f.Submitted):
             for item in fact.items:
@@ -66,8 +75,8 @@ def named_by(facts: Iterable[f.Fact]) -> NamedRuns:
                 (named.groups if isinstance(item, GroupSpec) else named.records).add(item.id)
             named.records.update(fact.removed)
             named.groups.update(fact.removed_groups)
-        elif isinstance(fact, _OF_RECORD):
-            named.records.add(fact.record)
+        elif isinstance(fact, (*_OF_RECORD, f.Freed)):
+            named.records.update(_records_of(fact))
         elif isinstance(fact, GroupClosed | f.GroupReleased):
             named.groups.add(fact.group)
         elif isinstance(fact, _OF_RUN + _LAST):
@@ -77,20 +86,38 @@ def named_by(facts: Iterable[f.Fact]) -> NamedRuns:
     return named
 
 
+def _records_of(fact: f.Fact) -> Iterable[int]:
+    """The records that a fact about records names."""
+    if isinstance(fact, f.Freed):
+        return [*_loose(fact), *(record for record, _, _ in fact.parts)]
+    return (fact.record,)  # type: ignore[union-attr] # it is one of `_OF_RECORD`
+
+
+def _loose(fact: f.Freed) -> Iterator[int]:
+    return (record for first, last in fact.tasks for record in range(first, last + 1))
+
+
+def _rest_of(fact: f.Submitted | f.Freed, dead: NamedRuns) -> list[f.Fact]:
+    """A fact about several things without those that are dead, if anything is left."""
+    if isinstance(fact, f.Freed):
+        loose = tuple((RecordId(one), RecordId(one)) for one in _loose(fact) if one not in dead.records)
+        parts = tuple(part for part in fact.parts if part[0] not in dead.records)
+        return [f.Freed(loose, parts)] if loose or parts else []
+    items = [
+        item for item in fact.items if item.id not in (dead.groups if isinstance(item, GroupSpec) else dead.records)
+    ]
+    files = tuple(file for file in fact.files if file.group not in dead.groups)
+    if not items:
+        return []
+    return [fact if len(items) == len(fact.items) else msgspec.structs.replace(fact, items=items, files=files)]
+
+
 def without(facts: Sequence[f.Fact], dead: NamedRuns, borrowed: set[int]) -> list[f.Fact]:
     """The facts that are not about what is dead, and successes of borrowed records."""
     kept: list[f.Fact] = []
     for fact in facts:
-        if isinstance(fact, f.Submitted):
-            items = [
-                item
-                for item in fact.items
-                if item.id not in (dead.groups if isinstance(item, GroupSpec) else dead.records)
-            ]
-            if items:
-                files = tuple(file for file in fact.files if file.group not in dead.groups)
-                whole = len(items) == len(fact.items)
-                kept.append(fact if whole else msgspec.structs.replace(fact, items=items, files=files))
+        if isinstance(fact, f.Submitted | f.Freed):
+            kept += _rest_of(fact, dead)
             continue
         if isinstance(fact, _OF_RECORD):
             gone = fact.record in dead.records and not (isinstance(fact, f.SpanEnded) and fact.record in borrowed)
@@ -101,6 +128,8 @@ def without(facts: Sequence[f.Fact], dead: NamedRuns, borrowed: set[int]) -> lis
             gone = about.records <= dead.records and about.groups <= dead.groups
         elif isinstance(fact, _TARGETED):
             gone = fact.target.id in (dead.groups if fact.target.is_group else dead.records)
+        elif isinstance(fact, _OF_EXECUTOR):
+            gone = fact.executor in dead.executors
         else:
             gone = isinstance(fact, _OF_RUN) and fact.run in dead.runs
         if not gone:
@@ -227,7 +256,13 @@ class Removal:
         records = found_in(self._database, "SELECT id FROM tasks WHERE id IN ({})", named.records)
         groups = found_in(self._database, "SELECT id FROM groups WHERE id IN ({})", named.groups)
         runs = found_in(self._database, "SELECT run FROM runs WHERE run IN ({})", named.runs)
-        return NamedRuns(named.records - records - {0}, named.groups - groups - {0}, named.runs - runs)
+        executors = found_in(self._database, "SELECT id FROM executors WHERE id IN ({})", named.executors)
+        return NamedRuns(
+            named.records - records - {0},
+            named.groups - groups - {0},
+            named.runs - runs,
+            named.executors - executors,
+        )
 
     def _drop_last_facts(self, at_most: int) -> bool:
         """Drop the last facts of removed runs; True when there are none."""

@@ -10,14 +10,17 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from bough.model.states import OCCUPYING, sql_list
+from bough.model.ids import NUMBERS
 
 FILE: Final = "journal.db"  # of a store in a folder
-SCHEMA: Final = 5
+SCHEMA: Final = 8
 FOLDED: Final = (
     "position", "runs", "groups", "group_after", "tasks", "elements", "spans", "attempts", "executors", "files",
-    "after", "attributes", "declared", "memo", "arrays", "array_pages", "borrowed", "blob_uses", "sweeps",
+    "after", "attributes", "declared", "memo", "arrays", "array_pages", "borrowed", "blob_uses", "sweeps", "lasting",
+    "firings", "series",
 )  # fmt: skip
+
+OUT: Final = "('placed', 'running')"  # attempts and spans that executors have
 
 STREAMS: Final = (
     "stdout_path TEXT, stdout_offset INTEGER, stdout_length INTEGER, "
@@ -44,7 +47,8 @@ CREATE TABLE IF NOT EXISTS position(
 INSERT INTO position VALUES (1, 0, 0, 1, 0, 0, 0, 0, 0, 0) ON CONFLICT DO NOTHING;
 CREATE TABLE IF NOT EXISTS runs(
   run INTEGER PRIMARY KEY, name TEXT, host TEXT, pid INTEGER, opened REAL, closed REAL, reason TEXT, policy TEXT,
-  turn INTEGER, grp INTEGER, directory TEXT, owner TEXT);
+  turn INTEGER, grp INTEGER, directory TEXT, owner TEXT, complete INTEGER, reuse INTEGER, script TEXT,
+  base INTEGER DEFAULT 0);
 CREATE TABLE IF NOT EXISTS groups(
   id INTEGER, run INTEGER, parent INTEGER, name TEXT, path TEXT, closed INTEGER, disabled INTEGER DEFAULT 0,
   released INTEGER DEFAULT 0, PRIMARY KEY (run, id)) WITHOUT ROWID;
@@ -56,29 +60,32 @@ CREATE TABLE IF NOT EXISTS group_after(
 CREATE TABLE IF NOT EXISTS tasks(
   id INTEGER PRIMARY KEY, run INTEGER, grp INTEGER, name TEXT, kind TEXT, length INTEGER, is_array INTEGER, state TEXT,
   attempt INTEGER, command TEXT, submitted REAL, started REAL, ended REAL, seconds REAL, executor INTEGER, host TEXT,
-  exit_code INTEGER, signal INTEGER, cause TEXT, message TEXT, reused INTEGER DEFAULT 0, memory INTEGER, cpu REAL,
+  exit_code INTEGER, signal INTEGER, cause TEXT, message TEXT, traceback TEXT, parameters TEXT,
+  reused INTEGER DEFAULT 0, memory INTEGER, cpu REAL,
   {STREAMS},
   turn INTEGER, priority INTEGER, cores REAL,
   done INTEGER DEFAULT 0, failed INTEGER DEFAULT 0, skipped INTEGER DEFAULT 0, cancelled INTEGER DEFAULT 0,
-  is_open INTEGER DEFAULT 0, waits INTEGER, releases INTEGER DEFAULT 0,
-  notrun INTEGER GENERATED ALWAYS AS (skipped) STORED);
+  is_open INTEGER DEFAULT 0, waits INTEGER, releases INTEGER DEFAULT 0, indices TEXT DEFAULT '',
+  notrun INTEGER GENERATED ALWAYS AS (skipped) STORED,
+  number INTEGER GENERATED ALWAYS AS (id % {NUMBERS}) STORED);
 CREATE INDEX IF NOT EXISTS tasks_by_group ON tasks(run, grp);
 CREATE TABLE IF NOT EXISTS elements(
   id INTEGER, idx INTEGER, state TEXT, attempt INTEGER, executor INTEGER, host TEXT,
   started REAL, ended REAL, seconds REAL, exit_code INTEGER, signal INTEGER, cause TEXT, message TEXT,
-  memory INTEGER, cpu REAL, {STREAMS}, reused INTEGER, turn INTEGER, PRIMARY KEY (id, idx)) WITHOUT ROWID;
+  traceback TEXT, parameters TEXT, memory INTEGER, cpu REAL, {STREAMS}, reused INTEGER, turn INTEGER,
+  PRIMARY KEY (id, idx)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS elements_unsuccessful ON elements(id, idx) WHERE state != 'done';
 CREATE TABLE IF NOT EXISTS spans(
   id INTEGER, start INTEGER, stop INTEGER, state TEXT, attempt INTEGER, executor INTEGER,
   placed REAL, started REAL, ended REAL, seconds REAL, turn INTEGER,
   reused INTEGER, cause TEXT, message TEXT, span INTEGER);
 CREATE INDEX IF NOT EXISTS spans_by_task ON spans(id, start);
-CREATE INDEX IF NOT EXISTS spans_open ON spans(span) WHERE state IN ({sql_list(OCCUPYING)});
+CREATE INDEX IF NOT EXISTS spans_open ON spans(span) WHERE state IN {OUT};
 CREATE TABLE IF NOT EXISTS attempts(
   id INTEGER, idx INTEGER, attempt INTEGER, executor INTEGER, host TEXT, placed REAL, started REAL, ended REAL,
   state TEXT, cause TEXT, exit_code INTEGER, signal INTEGER, message TEXT, span INTEGER,
   PRIMARY KEY (id, idx, attempt, span)) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS attempts_open ON attempts(span) WHERE state IN ({sql_list(OCCUPYING)});
+CREATE INDEX IF NOT EXISTS attempts_open ON attempts(span) WHERE state IN {OUT};
 CREATE TABLE IF NOT EXISTS executors(
   id INTEGER PRIMARY KEY, run INTEGER, site TEXT, host TEXT, pid INTEGER, cores REAL, memory INTEGER, gpus REAL,
   joined REAL, "left" REAL, reason TEXT);
@@ -90,6 +97,13 @@ CREATE TABLE IF NOT EXISTS after(
   PRIMARY KEY (id, idx, on_kind, on_id, on_idx)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS attributes(
   kind TEXT, id INTEGER, name TEXT, value TEXT, run INTEGER, PRIMARY KEY (run, kind, id, name)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS firings(
+  id INTEGER, idx INTEGER, turn INTEGER, n INTEGER, attempt INTEGER, at REAL, monitor TEXT, step INTEGER, kind TEXT,
+  action TEXT, name TEXT, reason TEXT, value REAL, text TEXT, seen INTEGER, total INTEGER,
+  PRIMARY KEY (id, idx, turn, n)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS series(
+  id INTEGER, idx INTEGER, metric TEXT, turn INTEGER, n INTEGER, attempt INTEGER, step REAL, at REAL, value REAL,
+  total INTEGER, PRIMARY KEY (id, idx, metric, turn, n)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS declared(path TEXT, run INTEGER, PRIMARY KEY (path, run)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS memo(
   key BLOB, record INTEGER, start INTEGER, stop INTEGER, attempt INTEGER, turn INTEGER, run INTEGER, checked INTEGER,
@@ -101,9 +115,13 @@ CREATE TABLE IF NOT EXISTS array_pages(record INTEGER, turn INTEGER, PRIMARY KEY
 CREATE TABLE IF NOT EXISTS borrowed(
   turn INTEGER, source INTEGER, run INTEGER, PRIMARY KEY (turn, source, run)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS blob_uses(blob BLOB, run INTEGER, PRIMARY KEY (blob, run)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS lasting(
+  run INTEGER, record INTEGER, is_array INTEGER, PRIMARY KEY (run, record)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS sweeps(first INTEGER PRIMARY KEY, last INTEGER, removed INTEGER);
 """
-# borrowed: successes (row and record) that another workflow's run uses; they outlive the run that had them
+# runs.complete: 1 ended well, 0 unfinished, NULL running; runs.reuse: a `ReuseScope`; runs.script: one script run
+# borrowed: successes (row and record) that another run uses; they outlive the run that had them
+# lasting: tasks and arrays that any later run may reuse, however theirs ended
 # blob_uses: by which workflows' runs a blob is used; run 0 for those that were removed since
 # quarantine: facts that were set aside, see `quarantine.py`
 # sweeps: ranges of the journal that hold facts of removed runs, and the turn of the removal

@@ -9,14 +9,17 @@ process of ours; what `sync` wrote when it returns survives a power cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
 
 from bough.model.events.facts import Fact, MemoLookedUp, SpanEnded
-from bough.model.ids import BlobId, MemoKey, RecordId, Seconds
+from bough.model.ids import BlobId, ExecutorId, MemoKey, RecordId, Seconds
+from bough.model.observations import SeenTask
+from bough.model.outcomes import Stream
 from bough.model.tasks import Reuse
+from bough.stores.expendable_runs import ExpendableRuns, ScriptRun
 from bough.stores.quarantine import SetAside
 
 
@@ -52,6 +55,16 @@ class MemoPages(msgspec.Struct, frozen=True):
     turn: int  # ask for the pages after this turn next; 0: there are no more
 
 
+class KeptStreams(msgspec.Struct, frozen=True):
+    """Where an attempt at a task wrote; None: nothing is known to be written there."""
+
+    stdout: Stream | None
+    stderr: Stream | None
+    executor: ExecutorId  # 0: it is not known
+    attempt: int
+    is_whole: bool = False  # it succeeded: there is nothing else
+
+
 class Store(Protocol):
     """The durable memory of a session or a service."""
 
@@ -72,6 +85,9 @@ class Store(Protocol):
 
     def workflow_names(self) -> list[str]:
         """The names of all workflows of a service that the tables know."""
+
+    def last_record_of(self, name: str) -> int:
+        """The highest record of the workflows of a name that the tables know; 0: there is none."""
 
     def append(self, turn: int, now: Seconds, facts: Sequence[Fact]) -> None:
         """Write the facts of one turn as one row. Turn numbers grow by one over the store's whole life."""
@@ -123,25 +139,53 @@ class Store(Protocol):
         """Forget the jobs database; `project` makes it again from the whole journal."""
 
     def look_up(  # noqa: PLR0917
-        self, record: RecordId, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse], run: int = 0
+        self,
+        record: RecordId,
+        start: int,
+        stop: int,
+        key: MemoKey,
+        reuse: Sequence[Reuse],
+        run: int = 0,
+        *,
+        always: bool = True,
     ) -> list[MemoLookedUp]:
         """Successes of earlier runs for the elements [start, stop), found and not found, in order, covering all.
 
         A success counts only while its declared outputs are there and unchanged. For a workflow's `run`, earlier runs
-        are those of the same name with a smaller number; 0: all that came before the present one.
+        are those of the same name with a smaller number; 0: all that came before the present one. Without `always`
+        only unfinished ones count: those that `unfinished_runs` gives.
         """
 
-    def look_up_tasks(self, wanted: Sequence[tuple[RecordId, MemoKey]], run: int = 0) -> list[MemoLookedUp]:
+    def look_up_tasks(
+        self, wanted: Sequence[tuple[RecordId, MemoKey]], run: int = 0, *, always: bool = True
+    ) -> list[MemoLookedUp]:
         """As `look_up`, for many loose tasks of a workflow at once: one answer for each, in order."""
+
+    def unfinished_runs(self, script: str) -> frozenset[int]:
+        """Of a session's store: the runs that a script's next one continues.
+
+        These are the unfinished ones since the last script run that ended well; `script` is the one that asks.
+        """
 
     def success(self, turn: int, record: RecordId, index: int) -> SpanEnded | None:
         """The success that covers an element, from the journal row that holds it; turn 0: which one is not known."""
 
-    def old_arrays(self, body: MemoKey, run: int = 0) -> list[MemoArray]:
-        """Arrays of earlier runs with this body, newest run first; `run` as for `look_up`."""
+    def expendable_runs(
+        self, script: str, is_alive: Callable[[ScriptRun], bool], *, spare_last: bool
+    ) -> ExpendableRuns:
+        """Of a session's store: the runs that nothing can ask for any more. From now on none of them is reused.
 
-    def old_feeds(self, body: MemoKey, run: int = 0) -> list[RecordId]:
-        """Arrays of earlier runs that generators fed, with this body, newest run first; `run` as for `look_up`."""
+        `is_alive` says whether the process lives that opened a run; `spare_last` keeps those of the last script run.
+        """
+
+    def completed_runs(self, script: str) -> list[int]:
+        """Of a session's store: the runs of one script run that ended well."""
+
+    def old_arrays(self, body: MemoKey, run: int = 0, *, always: bool = True) -> list[MemoArray]:
+        """Arrays of earlier runs with this body, newest run first; `run` and `always` as for `look_up`."""
+
+    def old_feeds(self, body: MemoKey, run: int = 0, *, always: bool = True) -> list[RecordId]:
+        """As `old_arrays`, of arrays that generators fed: their numbers."""
 
     def fed_pages(self, record: RecordId, after: int, run: int = 0) -> MemoPages:
         """What came of such an array in turns after a number: a piece of it that is soon read."""
@@ -149,14 +193,24 @@ class Store(Protocol):
     def keep_contents(self, folder: str) -> None:
         """Outputs that are not in their places on this machine are kept by content in this folder."""
 
+    def output_of(self, record: RecordId, index: int) -> KeptStreams | None:
+        """Where the latest attempt at a task wrote that has ended, as far as the tables know one."""
+
+    def observations(self, record: RecordId, start: int, stop: int) -> list[SeenTask]:
+        """What was seen of the attempts of some elements; `UserError` when that is too much for one answer."""
+
+    def watched_sources(self, found: Iterable[MemoLookedUp]) -> set[RecordId]:
+        """The sources of memos that were found of which something was seen when they ran."""
+
     def declared_paths(self, run: int = 0) -> list[str]:
         """Absolute paths that tasks of this workflow, in any of its runs, ever declared as outputs."""
 
-    def remove_runs(self, runs: Sequence[int] = (), at_most: int = 500) -> bool:
+    def remove_runs(self, runs: Sequence[int] = (), at_most: int = 500, *, give_back: bool = True) -> bool:
         """Take what was said of removed runs out of the journal and give the space back; True once all is done.
 
         Call it after `RunRemoved` was appended for each of `runs` and a snapshot was saved after that. It also
         continues what an earlier process began. One call looks at no more than `at_most` turns: call until True.
+        Without `give_back` the space stays the store's, for what it will write.
         """
 
     def forgotten_files(self) -> list[str]:

@@ -13,11 +13,12 @@ from bough import private
 from bough.errors import UserError
 
 FOLDERS: Final = ("out", "results", "args", "spill")
+OPENED: Final = "opened"  # the file that says when the latest run was opened
 CLOSED: Final = "other users could reach the store {}: it is closed to them now"
 _JOURNAL: Final = "journal.db"
 _FILES: Final = (
     *(f"{_JOURNAL}{suffix}" for suffix in ("", "-wal", "-shm", "-journal")),
-    *("lock", "numbers", "server.json", "server.log", "executor.log", "token"),
+    *("lock", "numbers", OPENED, "server.json", "server.log", "executor.log", "token", "unfinished", "owner", "places"),
 )
 
 
@@ -38,10 +39,25 @@ def make_store_folder(directory: str) -> bool:
     return True
 
 
+def why_unreadable(error: OSError | ValueError) -> str:
+    """Why a file with a result or an output cannot be read, for messages."""
+    if isinstance(error, FileNotFoundError):
+        return 'it was deleted when a later run began; reuse="always" or memo=True keeps such files'
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
 def make_store_folders(directory: str) -> None:
     """Make the folders within a store; OSError when they cannot be."""
     for name in FOLDERS:
         private.make_folder(os.path.join(directory, name))
+
+
+def path_in(folder: str, path: str) -> str:
+    """Where a file lies whose path was noted when the store may have been elsewhere: it keeps its folder and name."""
+    if path.startswith(folder + os.sep):
+        return path
+    moved = os.path.join(folder, os.path.basename(path))
+    return moved if os.path.exists(moved) else path  # that of a store which was copied without its files stays
 
 
 def _refuse_shared(directory: str) -> None:

@@ -13,8 +13,7 @@ import socket
 from typing import Final, Self
 
 from bough import private
-from bough.errors import StoreFailed, StoreHeld
-from bough.stores.store_errors import failed
+from bough.errors import BoughError, StoreFailed, StoreHeld
 from bough.stores.store_folder import make_store_folder
 
 FILE: Final = "lock"
@@ -28,20 +27,23 @@ class StoreLock:
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = os.fspath(directory)
         self._number = -1
+        path = os.path.join(self.directory, FILE)
         try:
             make_store_folder(self.directory)
-            number = private.opener(os.path.join(self.directory, FILE), os.O_RDWR | os.O_CREAT)
+            number = private.opener(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
-            raise failed(self.directory, error) from error
+            raise _failed(self.directory, error) from error
         try:
             self._take(number)
+            if not _is_same(path, number):
+                raise StoreHeld(f"the store {self.directory} is being removed; try again")
             text = f"{os.getpid()} {socket.gethostname()}\n".encode()
             os.pwrite(number, text, 0)  # over the last holder's: a reader finds a whole line at any time
             os.ftruncate(number, len(text))
         except BaseException as error:
             os.close(number)
             if isinstance(error, OSError):
-                raise failed(self.directory, error) from error
+                raise _failed(self.directory, error) from error
             raise
         self._number = number
 
@@ -63,6 +65,20 @@ class StoreLock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def _failed(directory: str, error: OSError) -> BoughError:
+    from bough.stores.store_errors import failed  # late: it loads SQLite, which those that only look do not need
+
+    return failed(directory, error)
+
+
+def _is_same(path: str, number: int) -> bool:
+    """Whether a file is still at its place: its store may have been removed before we had the lock."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(number))
+    except FileNotFoundError:
+        return False
 
 
 def _take(number: int, kind: int) -> bool | None:

@@ -4,5 +4,5 @@
 must do: subclass one in a test of yours, for pytest. `builders` makes tasks, arrays, groups and executors in a few
 words. `emulated_executors` are thousands of executors in one process (`bough executor start --emulate N`).
 
-A conformance suite for sites comes with the first site.
+`site_conformance` is for kinds of sites.
 """

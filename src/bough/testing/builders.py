@@ -12,10 +12,11 @@ from bough.model.events.facts import ExecutorJoined, Submitted
 from bough.model.ids import ROOT, BlobId, ExecutorId, GroupId, RecordId
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import ONE_CORE, Needs
+from bough.model.site_specs import PilotId
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, Limits, On, TaskSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import Policies
-from bough.wire import questions
+from bough.wire import here_questions, questions
 
 BODY = BlobId(b"f" * 16)
 BOOM = Failure(Cause.EXIT, "exit code 1", exit_code=1)
@@ -54,10 +55,21 @@ def on_element(id_: int, index: int) -> Dep:
     return Dep(On.TASK, id_, index)
 
 
-def executor(id_: int = 1, cores: float = 2, until: float = 0.0, **amounts: Any) -> ExecutorJoined:
+def executor(
+    id_: int = 1,
+    cores: float = 2,
+    until: float = 0.0,
+    python: str = "",
+    site: str = "local",
+    *,
+    pilot: int = 0,
+    **amounts: Any,
+) -> ExecutorJoined:
     """An executor that joins."""
     capacity = Needs(cores=cores, **amounts)
-    return ExecutorJoined(ExecutorId(id_), "local", f"host{id_}", 100 + id_, capacity, until)
+    return ExecutorJoined(
+        ExecutorId(id_), site, f"host{id_}", 100 + id_, capacity, until, python=python, pilot=PilotId(pilot)
+    )
 
 
 def submit(*items: TaskSpec | ArraySpec | GroupSpec, request: int = 0) -> Submitted:
@@ -90,5 +102,5 @@ def question(what: str, **arguments: Any) -> Any:
 
 def here_question(what: str, **arguments: Any) -> Any:
     """What a running task asks, by its word on the wire, such as "lock", and its fields."""
-    kinds = {kind.__struct_config__.tag: kind for kind in get_args(questions.HereQuestion)}
+    kinds = {kind.__struct_config__.tag: kind for kind in get_args(here_questions.HereQuestion)}
     return kinds[what](**arguments)

@@ -34,13 +34,17 @@ from bough.transport.access import Access, find_access
 from bough.wire.client_messages import Blob, Refused
 from bough.wire.executor_messages import (
     Acknowledged,
+    ClearOut,
     Drain,
+    EndElements,
     ExecutorHello,
     ExecutorWelcome,
     Heartbeat,
     Leave,
     Leaving,
     OutputRead,
+    ProbeAnswer,
+    ProbeTask,
     ReadOutput,
     Ready,
     RunSpan,
@@ -303,8 +307,10 @@ class EmulatedExecutors:
                 self._times.blobs.setdefault(message.id, message.data)
             case ExecutorWelcome():
                 self._on_welcome(member, message, now)
-            case StopElements():
-                member.work.stop(message, now)
+            case StopElements() | EndElements():
+                member.work.interrupt(message, now)
+            case ClearOut():  # at once: nothing of it is real
+                member.work.clear(message.reason)
             case Drain():
                 member.told_to_drain()
             case Leave():  # at once: no more is said than what it gives back
@@ -312,6 +318,8 @@ class EmulatedExecutors:
                 member.departure = EmulatedDeparture.MAY_GO
             case ReadOutput():
                 self._send(member, frame(OutputRead(message.request, b"")))
+            case ProbeTask():
+                self._send(member, frame(ProbeAnswer(message.request, error="an emulated executor runs nothing")))
             case Refused():
                 self._refused(member, message)
             case _:

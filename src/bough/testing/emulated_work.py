@@ -4,9 +4,9 @@ It begins tasks in the order in which they came, as many at a time as it has cor
 seconds, anything else what was said at the start.
 
 Rules: as with a real one, every element ends in exactly one of: news of its end, a return, or silence because it was
-stopped. A span of elements that take no time costs as much as one element. What is alike is looked at once: a
-template whose text begins with a whole `sleep X`, or with something else than `sleep`, is never filled in, however
-many elements a span has.
+stopped. It watches nothing, since nothing is written. A span of elements that take no time costs as much as one
+element. What is alike is looked at once: a template whose text begins with a whole `sleep X`, or with something else
+than `sleep`, is never filled in, however many elements a span has.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from bough.executor.reports import Reports
 from bough.executor.worker.serialisation import Blobs
 from bough.model.commands.command import CommandCall, CommandTemplate, decode_call
 from bough.model.commands.rendering import render_call, render_row
-from bough.model.events.news import WorkReturned, WorkStarted, WorkSucceeded
+from bough.model.events.news import WorkFailed, WorkObserved, WorkReturned, WorkStarted, WorkSucceeded
 from bough.model.ids import BlobId, Seconds, SpanId
+from bough.model.monitors import Finish, Restart
+from bough.model.observations import Fired
+from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Kind
-from bough.wire.executor_messages import RunSpan, StopElements, spread
+from bough.wire.executor_messages import EndElements, RunSpan, StopElements, spread
 
 Times = Seconds | list[Seconds]  # of every element, or of each
 
@@ -35,16 +38,24 @@ _KEPT = 4096  # payloads that are remembered, the shorter ones
 _SHORT = 256  # bytes
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _AMOUNT = r"(?:\d+\.?\d*|\.\d+)[smhd]?"
+_BEFORE = re.compile(r"(?:\s*(?:export\s+)?[A-Za-z_]\w*=[^\s;&|'\"`$(]*(?:\s*;|\s+))*")  # variables that are set first
+_SLOT = "\0"  # in the place of a value
 _SLEEP = re.compile(rf"\s*(?:[^\s'\"]*/)?sleep((?:\s+{_AMOUNT})+)\s*(?=$|[;&|#\n])")
 _OTHER = re.compile(r"\s*(?!\S*sleep)\S+\s")  # a whole first word that is another program
 
 
 def read_sleep(text: str) -> Seconds | None:
     """The seconds of a command that begins with `sleep X`; None if it does not."""
-    found = _SLEEP.match(text)
+    found = _SLEEP.match(text, _start(text))
     if found is None:
         return None
     return sum(float(word.rstrip("smhd")) * _UNITS.get(word[-1], 1.0) for word in found[1].split())
+
+
+def _start(text: str) -> int:
+    """Where a command begins, behind the variables that are set for it: `bough submit --array` sets one."""
+    before = _BEFORE.match(text)
+    return before.end() if before is not None else 0
 
 
 class RunTimes:
@@ -83,15 +94,12 @@ class RunTimes:
 
     def _of_template(self, body: BlobId) -> Seconds | None:
         parts = self._made.template(body).parts
-        first = parts[0] if parts else ""
-        if not isinstance(first, str):
-            return None
-        if _OTHER.match(first):
+        text = "".join(part if isinstance(part, str) else _SLOT for part in parts)
+        start = _start(text)
+        word = _OTHER.match(text, start)
+        if word is not None and _SLOT not in word[0]:
             return self._other
-        found = _SLEEP.match(first)
-        if found is not None and (len(parts) == 1 or found.end() < len(first)):
-            return read_sleep(first)
-        return None
+        return read_sleep(text)  # None: a slot stands in it
 
     def _of_rows(self, run: RunSpan) -> Times:
         template: CommandTemplate = self._made.template(run.body)
@@ -221,6 +229,13 @@ class EmulatedExecutor:
             del queue[:begun]
         return min([work.wakes(now) for work in running]) if running else NEVER
 
+    def interrupt(self, order: StopElements | EndElements, now: Seconds) -> None:
+        """Stop elements of a span, or end those that run with a verdict; `advance` comes next."""
+        if isinstance(order, StopElements):
+            self.stop(order, now)
+        else:
+            self.end(order, now)
+
     def stop(self, order: StopElements, now: Seconds) -> None:
         """Forget elements of a span; `advance` comes next."""
         for works in (self._running, self._queue):
@@ -236,6 +251,29 @@ class EmulatedExecutor:
         self._running = [work for work in self._running if not self._is_over(work)]
         self._queue = [work for work in self._queue if work.low < work.high]
 
+    def end(self, order: EndElements, now: Seconds) -> None:
+        """End elements of a span that run with a verdict; `advance` comes next."""
+        for work in list(self._running):
+            if work.run.span == order.span:
+                self._go_on(work, now)
+                if work.low < work.high and order.start <= work.low < order.stop:
+                    self._end_early(work, order, now)
+        self._running = [work for work in self._running if not self._is_over(work)]
+
+    def _end_early(self, work: _Work, order: EndElements, now: Seconds) -> None:
+        span, index, verdict = work.run.span, work.low, order.verdict
+        self.reports.add(WorkObserved(span, index, [Fired(now, order.monitor, reason=order.reason[:2000])]))
+        if isinstance(verdict, Finish):
+            results = _nothings(1) if work.run.kind is Kind.FUNCTION else None
+            self.reports.add(WorkSucceeded(span, index, index + 1, now - work.begun, results))
+        else:
+            restarts = verdict.times if isinstance(verdict, Restart) else 0
+            self.reports.add(WorkFailed(span, index, Failure(Cause.MONITOR, order.reason, restarts=restarts)))
+            self._return_followers(span)
+        work.low, work.begun = index + 1, now
+        if work.low < work.high and work.takes() >= _LONG:
+            self.reports.add(WorkStarted(span, work.low, work.low + 1))
+
     def give_back(self, *, running: bool) -> None:
         """Return what waits and, if so said, also what has begun."""
         left = [*self._queue, *(self._running if running else ())]
@@ -246,6 +284,16 @@ class EmulatedExecutor:
             self._free += sum(work.run.needs.cores for work in self._running)
             self._running = []
         self._last = SpanId(0)
+
+    def clear(self, reason: str) -> None:
+        """Give back all: what waits as unstarted, what runs as ended because its site left."""
+        failure = Failure(Cause.GIVEN_BACK, reason)
+        for work in self._running:
+            self.reports.add(WorkFailed(work.run.span, work.low, failure))
+            work.low += 1
+        self._running, over = [work for work in self._running if work.low < work.high], self._running
+        self._free += sum(work.run.needs.cores for work in over if work.low >= work.high)
+        self.give_back(running=True)
 
     def _is_over(self, work: _Work) -> bool:
         if work.low < work.high:

@@ -42,6 +42,9 @@ from bough.model.events.facts import (
     Fact,
     Held,
     MemoLookedUp,
+    MonitorsAdded,
+    Observed,
+    OutputKept,
     Placed,
     Prioritised,
     Released,
@@ -60,9 +63,11 @@ from bough.model.events.facts import (
 )
 from bough.model.events.news import GroupClosed, PagesAdded
 from bough.model.files import FileSpec
-from bough.model.ids import FileId
+from bough.model.ids import BlobId, FileId, MemoKey, RecordId
+from bough.model.observations import Fired, Observation, Points, Trouble
 from bough.model.outcomes import Cause, Detail, Failure, Output, ResultFile, Stream
 from bough.model.resources import Needs
+from bough.model.reuse_scope import ReuseScope
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, Reuse, TaskExtras, TaskSpec
 from bough.policies.policy_registry import load_policies
 from bough.stores.jobs.rows import TaskRow
@@ -70,7 +75,7 @@ from bough.stores.maintenance.copies import check, copy
 from bough.stores.maintenance.repair import repair
 from bough.stores.maintenance.replay import replay_run
 from bough.stores.sql.sql_store import SqlStore
-from bough.stores.store import LastRun, Store
+from bough.stores.store import KeptStreams, LastRun, Store
 
 if TYPE_CHECKING:
     import pytest
@@ -107,6 +112,12 @@ def output_of(path: Path, slot: str = "o") -> Output:
     return Output(slot, str(path), made.st_size, made.st_mtime_ns)
 
 
+SEEN: list[Observation] = [
+    Points("score", ((1, 10.0, -3.5), (2, 11.0, -4.0)), 300),
+    Fired(11.5, "converged", 0, "plateau", "finish", "std 0.00007 < 0.0001", 0.00007, count=143, total=300),
+    Fired(11.5, "hot", 1, "regex", "tag", text="T=90\0", name="warm"),
+    Trouble(12.0, "broken", "its function raised ValueError"),
+]
 OPENED: list[Fact] = [RunOpened(1, "w", "here", 7), ExecutorJoined(1, "local", "here", 8, Needs(cores=4))]
 
 A_HISTORY: list[list[Fact]] = [
@@ -119,6 +130,7 @@ A_HISTORY: list[list[Fact]] = [
     [Submitted([an_array(3, 100, key=KEY), an_array(4, 10, pages=(Page(0, 10, b"p"),), open=True, key=KEY)])],
     [Placed(1, 1, 0, 1, 1, 1), Placed(2, 3, 0, 50, 1, 1), Placed(3, 3, 50, 100, 1, 1, True)],
     [SpanStarted(2, 0, 50, 3), SpanStarted(1, 0, 1, 1)],
+    [Observed(1, 1, 0, 1, SEEN), Observed(2, 3, 7, 1, SEEN[:1]), MonitorsAdded(Dep(On.ARRAY, 4), BlobId(b"p" * 16))],
     [failed(1, 1, retry_at=9.0), ended(2, 3, 0, 20, key=KEY), failed(2, 3, 20, retry_at=9.0), failed(2, 3, 21)],
     [PagesAdded(4, [Page(10, 30, b"q")]), RetryDue(1, 0)],
     [SpanReturned(3, 75, 100, 3), Placed(4, 1, 0, 1, 2, 1), Held(Dep(On.ARRAY, 4))],
@@ -308,9 +320,9 @@ class StoreSuite:
     def test_the_last_run_tells_the_highest_ids_and_whether_it_was_closed(self, opened: Opened) -> None:
         store = opened()
         self.write(store, *A_HISTORY[:-1])
-        assert store.last_run() == LastRun(1, False, 14, 4, 2, 2, 7, 1)
+        assert store.last_run() == LastRun(1, False, 15, 4, 2, 2, 7, 1)
         self.write(store, A_HISTORY[-1], [RunOpened(2, "w", "here", 7)], [RunClosed(2)])
-        assert opened().last_run() == LastRun(2, True, 17, 4, 2, 2, 7, 2)
+        assert opened().last_run() == LastRun(2, True, 18, 4, 2, 2, 7, 2)
 
     def test_a_run_is_found_by_the_turn_that_opened_it(self, opened: Opened) -> None:
         store = opened()
@@ -367,6 +379,100 @@ class StoreSuite:
         self.write(store, [RunOpened(2, "w", "h", 7), Submitted([a_task(2)]), ended(2, 2, key=KEY)], [RunClosed(2)])
         self.write(store, [RunOpened(3, "w", "h", 7)])
         assert store.look_up(9, 0, 1, KEY, ())[0].source == 2
+
+    def opened_by(self, store: SqlStore, run: int, script: str, key: bytes, closed: RunClosed | None) -> None:
+        """A run of a script that did one task."""
+        done = ended(run, run, key=key)
+        begun = RunOpened(run, "w", "h", 7, memos=True, reuse=ReuseScope.UNFINISHED, script=script)
+        self.write(store, [begun], [Submitted([a_task(run)]), done], *([[closed]] if closed else []))
+
+    def test_only_unfinished_runs_since_the_last_good_script_run_count_unless_all_do(self, opened: Opened) -> None:
+        keys = [bytes([number]) * 16 for number in range(6)]
+        store = opened()
+        self.opened_by(store, 1, "old", keys[1], RunClosed(1, "interrupted"))
+        self.opened_by(store, 2, "good", keys[2], RunClosed(2))
+        self.opened_by(store, 3, "bad", keys[3], RunClosed(3))
+        self.opened_by(store, 4, "bad", keys[4], RunClosed(4, "done", unfinished=True))
+        assert store.unfinished_runs("new") == {4}
+        self.opened_by(store, 5, "new", keys[5], RunClosed(5, "crashed"))
+        assert store.unfinished_runs("new") == {4, 5}
+        assert store.completed_runs("bad") == [3]
+        self.write(store, [RunClosed(3, "done", unfinished=True)])
+        assert store.unfinished_runs("new") == {3, 4, 5}
+        self.write(store, [RunOpened(6, "w", "h", 7, script="newest")])
+
+        def found(always: bool) -> list[bool]:
+            alone = [store.look_up(9, 0, 1, key, (), always=always)[0].found for key in keys]
+            together = store.look_up_tasks([(RecordId(9), MemoKey(key)) for key in keys], always=always)
+            assert [answer.found for answer in together] == alone
+            return alone
+
+        assert found(always=True) == [False, True, True, True, True, True]
+        assert found(always=False) == [False, False, False, True, True, True]
+
+    def test_what_a_run_that_ended_well_has_used_does_not_count_as_unfinished(self, opened: Opened) -> None:
+        store = opened()
+        self.opened_by(store, 1, "one", KEY, RunClosed(1, "interrupted"))
+        used = MemoLookedUp(2, 0, 1, True, 1, 0, 1, 2)
+        again = RunOpened(2, "w", "h", 7, memos=True, script="one")
+        self.write(store, [again], [Submitted([a_task(2)])], [used], [RunClosed(2)])
+        self.write(store, [RunOpened(3, "w", "h", 7, script="one")])
+        assert store.look_up(9, 0, 1, KEY, (), always=True)[0].found
+        assert not store.look_up(9, 0, 1, KEY, (), always=False)[0].found
+
+    def test_arrays_of_runs_that_ended_well_count_only_for_who_looks_everywhere(self, opened: Opened) -> None:
+        store = opened()
+        for run, closed in ((1, RunClosed(1)), (2, RunClosed(2, "interrupted"))):
+            begun = RunOpened(run, "w", "h", 7, script=f"script {run}")
+            array = Submitted([an_array(run, 2, key=KEY, pages=(Page(0, 2, b"p"),))])
+            self.write(store, [begun], [array, ended(run, run, 0, 2, key=KEY)], [closed])
+        self.write(store, [RunOpened(3, "w", "h", 7, script="now")])
+        assert [old.record for old in store.old_arrays(KEY)] == [2, 1]
+        assert [old.record for old in store.old_arrays(KEY, always=False)] == [2]
+        assert [store.old_feeds(KEY), store.old_feeds(KEY, always=False)] == [[2, 1], [2]]
+        reuse = (Reuse(0, 2, 1, 0),)
+        assert store.look_up(9, 0, 2, KEY, reuse) == [MemoLookedUp(9, 0, 2, True, 1, 0, 1, 2)]
+        assert store.look_up(9, 0, 2, KEY, reuse, always=False) == [MemoLookedUp(9, 0, 2, False)]
+
+    def test_runs_are_expendable_that_nothing_can_ask_for(self, opened: Opened) -> None:
+        store = opened()
+        keys = [bytes([number]) * 16 for number in range(9)]
+        self.opened_by(store, 1, "gone", keys[1], RunClosed(1))
+        self.opened_by(store, 2, "alive", keys[2], RunClosed(2))
+        lasting = [Submitted([a_task(3, always=True)]), ended(3, 3, key=keys[3])]
+        self.write(store, [RunOpened(3, "w", "h", 7, reuse=ReuseScope.NONE, script="3")], lasting, [RunClosed(3)])
+        everything = [Submitted([a_task(4)]), ended(4, 4, key=keys[4])]
+        self.write(store, [RunOpened(4, "w", "h", 7, script="4")], everything, [RunClosed(4)])
+        again = [Submitted([a_task(5)]), ended(5, 5, key=keys[4])]  # the same work: only the latest counts
+        self.write(store, [RunOpened(5, "w", "h", 7, script="5")], again, [RunClosed(5)])
+        self.opened_by(store, 6, "6", keys[6], RunClosed(6))
+        used = [Submitted([a_task(7)]), MemoLookedUp(7, 0, 1, True, 6, 0, 1, 18)]
+        self.write(store, [RunOpened(7, "w", "h", 7, script="7")], used, [RunClosed(7, "interrupted")])
+        found = store.expendable_runs("new", lambda one: one.script == "alive", spare_last=False)
+        assert found.runs == (1, 4)  # 6 has what 7 uses, which is unfinished
+        assert (found.records, found.ended) == (((1, 1), (4, 4)), tuple((n, n) for n in (1, 3, 4, 5, 6, 7)))
+        self.opened_by(store, 8, "8", keys[8], RunClosed(8))
+        assert store.expendable_runs("new", lambda _: False, spare_last=True).runs == (1, 2, 4, 6, 7)
+        assert store.expendable_runs("new", lambda _: False, spare_last=False).runs == (1, 2, 4, 6, 7, 8)
+        self.write(store, [RunOpened(9, "w", "h", 7, script="new")])
+        assert not store.look_up(9, 0, 1, keys[1], ())[0].found  # its files may be gone
+        assert store.look_up(9, 0, 1, keys[3], ())[0].found
+
+    def test_runs_of_a_session_are_removed_and_their_numbers_are_not_given_again(self, opened: Opened) -> None:
+        store = opened()
+        keys = [bytes([number]) * 16 for number in range(9)]
+        for run in range(1, 6):
+            self.opened_by(store, run, f"{run}", keys[run], RunClosed(run))
+        before = store.last_run()
+        self.write(store, [RunRemoved(1), RunRemoved(3)])
+        while not store.remove_runs((1, 3)):
+            pass
+        assert [store.has_run(run) for run in range(1, 6)] == [False, True, False, True, True]
+        left = [fact for _, _, facts in store.journal() for fact in facts]
+        assert [fact.record for fact in left if isinstance(fact, SpanEnded)] == [2, 4, 5]
+        assert store.last_run() == msgspec.structs.replace(before, last_turn=store.last_turn)
+        self.write(store, [RunOpened(6, "w", "h", 7)])
+        assert [store.look_up(9, 0, 1, key, ())[0].found for key in keys[1:6]] == [False, True, False, True, True]
 
     def test_many_loose_tasks_recalled_together_get_what_each_gets_alone(self, opened: Opened, tmp_path: Path) -> None:
         path = tmp_path / "made"
@@ -520,7 +626,46 @@ class StoreSuite:
         assert store.declared_paths() == ["/a"]
         assert [fact.files for fact in store.turn(2) if isinstance(fact, Submitted)] == [files]
 
+    def test_what_ended_attempts_wrote_is_found_by_task_and_attempt(self, opened: Opened) -> None:
+        store = opened()
+        wrote = [Stream("/out/x1-0.out", at, 5) for at in (0, 5, 10)]
+        self.write(store, OPENED, [Submitted([a_task(1), a_task(2), an_array(3, 4)])])
+        self.write(store, [Placed(1, 1, 0, 1, 1, 1), Placed(2, 3, 0, 4, 1, 1)], [Cancelled(Dep(On.ARRAY, 3))])
+        self.write(store, [Cancelled(Dep(On.TASK, 1))], [OutputKept(1, 1, 0, 1, Detail(0, stdout=wrote[0]))])
+        kept = [OutputKept(2, 3, 2, 1, Detail(2, stderr=wrote[1]), executor=1), OutputKept(9, 9, 0, 1, Detail(0))]
+        self.write(store, kept)  # the last is of a task that nobody knows
+        assert store.output_of(1, 0) == KeptStreams(wrote[0], None, 1, 1)
+        assert store.output_of(3, 2) == KeptStreams(None, wrote[1], 1, 1)
+        assert store.output_of(2, 0) == KeptStreams(None, None, 0, 0)
+        assert (store.output_of(3, 1), store.output_of(9, 0)) == (None, None)
+        self.write(store, [Retried(Dep(On.TASK, 1)), Placed(3, 1, 0, 1, 2, 1)])
+        assert store.output_of(1, 0) == KeptStreams(wrote[0], None, 1, 1)  # of the attempt before the one that runs
+        self.write(store, [OutputKept(1, 1, 0, 1, Detail(0, stdout=wrote[2]))])  # of an attempt that is past
+        assert store.output_of(1, 0) == KeptStreams(wrote[0], None, 1, 1)
+
     # --- a service: many workflows in one journal ---
+
+    def test_what_was_seen_of_tasks_is_kept_in_order(self, opened: Opened) -> None:
+        store = opened()
+        self.write(store, *A_HISTORY[:6])
+        more = Points("score", ((3, 13.0, -4.5),))
+        self.write(store, [Observed(1, 1, 0, 2, [more]), Observed(1, 1, 0, 2, [more]), Observed(9, 9, 0, 1, [more])])
+        for is_new in (False, True):  # also from a store that is opened again
+            each = opened() if is_new else store
+            first, again = each.observations(1, 0, 1)
+            assert (first.index, first.attempt, first.totals) == (0, 1, {"score": 300})
+            assert first.metrics == {"score": [(1, 10.0, -3.5), (2, 11.0, -4.0)]}
+            assert first.fired[0] == SEEN[1]
+            assert (first.fired[1].name, first.fired[1].text, first.tags) == ("warm", "T=90\ufffd", ["warm"])
+            assert first.troubles == [SEEN[3]]
+            assert (again.attempt, again.metrics) == (2, {"score": [(3, 13.0, -4.5), (3, 13.0, -4.5)]})
+            assert [seen.index for seen in each.observations(3, 0, 100)] == [7]
+            assert each.observations(3, 0, 7) == each.observations(3, 8, 100) == each.observations(9, 0, 1) == []
+        self.write(opened(), [RunClosed(1)], [RunRemoved(1)])
+        store = opened()
+        while not store.remove_runs([1]):
+            pass
+        assert store.observations(1, 0, 1) == []
 
     def test_workflows_of_a_service_have_runs_of_their_own(self, opened: Opened) -> None:
         store = opened()
@@ -604,9 +749,9 @@ class StoreSuite:
         store.project()
         whole = self.tables(store)
         columns = TaskRow.__struct_fields__
-        rows = {row[0]: dict(zip((*columns, "notrun"), row, strict=True)) for row in whole["tasks"]}
+        rows = {row[0]: dict(zip(columns, row, strict=False)) for row in whole["tasks"]}
         assert {id_: (row["run"], row["state"], row["attempt"]) for id_, row in rows.items()} == {
-            1: (2, "ready", 1),
+            1: (2, "waiting", 1),
             2: (-2, "cancelled", 1),
             3: (2, "done", 2),
             4: (2, "waiting", 0),

@@ -2,7 +2,8 @@
 
 A server is named by `unix:PATH`, by HOST:PORT, or by the path of an *access file*, which holds all of it and is what a
 user copies to another machine. The server keeps one token for each role (submit, execute, read) in a file of its own,
-`submit.token` and so on: 32 random bytes as base64url text.
+`submit.token` and so on: 32 random bytes as base64url text. Executors that pilots start have a token of their site
+instead, `site-NAME.token`, which opens the server's socket for that site and no other, and goes with the site.
 
 Rules: without an access file only a process that can read the user's own files is let in. Tokens are read again for
 every handshake, so that rotating one needs no restart; peers that are connected stay connected.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import os
 import re
 import socket
@@ -19,7 +21,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from bough.errors import UserError
+from bough.errors import BadValue, UserError
 from bough.transport.home import ServerNote, make_server_dir, read_note, read_private, server_dir, write_private
 from bough.wire.handshake import ROLES
 
@@ -72,14 +74,14 @@ def find_access(server: str | None, role: str) -> Access:
         return _own(role)
     if named.startswith(UNIX):
         if named == UNIX:
-            raise UserError("the server address 'unix:' names no socket: use unix:PATH")
+            raise BadValue("the server address 'unix:' names no socket: use unix:PATH")
         return Access(named, role=role)
     path = os.path.expanduser(named)
     if os.path.exists(path):
         return _fitting(read_access(path), path, role)
     if _HOST_PORT.fullmatch(named):
         return _known(named, role)
-    raise UserError(f"the server {named!r} is neither unix:PATH, nor HOST:PORT, nor an access file that exists")
+    raise BadValue(f"the server {named!r} is neither unix:PATH, nor HOST:PORT, nor an access file that exists")
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -171,9 +173,13 @@ def make_tokens() -> None:
             rotate_token(role)
 
 
+def _new_token() -> str:
+    return base64.urlsafe_b64encode(os.urandom(_BYTES)).decode().rstrip("=")
+
+
 def rotate_token(role: str) -> str:
     """Give a role a new token, the old one is worth nothing from now on; its text."""
-    text = base64.urlsafe_b64encode(os.urandom(_BYTES)).decode().rstrip("=")
+    text = _new_token()
     make_server_dir()
     write_private(token_path(role), f"{text}\n".encode())
     return text
@@ -198,6 +204,27 @@ def read_token(role: str) -> str:
     text = read_private(path, "the token file", 4096).decode("ascii", "replace").strip()
     token_bytes(text, path)
     return text
+
+
+def site_token(site: str) -> str:
+    """The token of the executors at a site, made when it is first asked for."""
+    path = _site_token_path(site)
+    if not os.path.exists(path):
+        make_server_dir()
+        write_private(path, f"{_new_token()}\n".encode())
+    text = read_private(path, "the token file", 4096).decode("ascii", "replace").strip()
+    token_bytes(text, path)
+    return text
+
+
+def revoke_site_token(site: str) -> None:
+    """The token of a site is worth nothing from now on."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(_site_token_path(site))
+
+
+def _site_token_path(site: str) -> str:
+    return os.path.join(server_dir(), f"site-{site}.token")
 
 
 def token_bytes(text: str, source: str) -> bytes:

@@ -83,6 +83,11 @@ def write_note(note: ServerNote) -> None:
     write_private(os.path.join(make_server_dir(), "server.json"), msgspec.json.encode(note))
 
 
+def has_note() -> bool:
+    """Whether there is a `server.json`, whatever it says."""
+    return os.path.exists(os.path.join(server_dir(), "server.json"))
+
+
 def read_note() -> ServerNote | None:
     """What `server.json` says, or nothing when there is none or it makes no sense; SiteError if others may write it."""
     try:

@@ -11,25 +11,16 @@ from typing import Literal
 
 import msgspec
 
-from bough.model.bounds import Count, FilePath, Label, Name, Pid, Text, Word
-from bough.model.events.news import (
-    Cancel,
-    DeclareDone,
-    GroupClosed,
-    Hold,
-    Kill,
-    PagesAdded,
-    Prioritise,
-    Release,
-    Reset,
-    Retry,
-)
+from bough.model.bounds import Amount, Count, FilePath, Label, Name, Pid, Text, Word
+from bough.model.events.news import Action, GroupClosed, PagesAdded
 from bough.model.ids import BlobId, ExecutorId, RecordId
+from bough.model.observations import Observation
 from bough.model.outcomes import Detail, Failure, Results
+from bough.model.reuse_scope import ALWAYS, ReuseMode, ReuseScope
 from bough.model.tasks import Item
 from bough.wire.questions import AnyQuestion
 
-VERSION = 3
+VERSION = 4
 MAX_FRAME = 1 << 30  # bytes; bigger things travel as files
 
 
@@ -88,6 +79,8 @@ class ClientHello(msgspec.Struct, frozen=True, array_like=True, tag="ch"):
     token: Name = ""  # the content of the file `.bough/token` there, by which others see that they share it
     user: Name = ""
     join: bool = False  # only a workflow that is there will do
+    reuse: ReuseMode = ALWAYS  # which earlier runs count; `fresh` is "never" of an earlier version
+    script: Label = ""  # the process that opens it, and when that began
 
 
 class Submit(msgspec.Struct, frozen=True, array_like=True, tag="sub"):
@@ -112,15 +105,15 @@ class DoAction(msgspec.Struct, frozen=True, array_like=True, tag="act"):
     """Do something to tasks, arrays or groups; the `Answer` says how many tasks it touched and what it left out."""
 
     request: Count
-    deed: Cancel | Kill | Hold | Release | Reset | DeclareDone | Retry | Prioritise
+    deed: Action
 
 
 class Amend(msgspec.Struct, frozen=True, array_like=True, tag="amd"):
     """Make the client's workflow, in which nothing more was to come, what these items say: all of its description.
 
     Numbers of the items are the client's own; what is there already keeps the ones it has. Answered, once it is stored,
-    by `Answer` with names of what is different and the numbers of all tasks (see `server.amendments`), or by `Refused`,
-    and then nothing has changed.
+    by `Answer` with names of what is different and the numbers of all tasks (see `server.service.workflows`), or by
+    `Refused`, and then nothing has changed.
     """
 
     request: Count
@@ -193,6 +186,7 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="wel"):
     shared: bool = True  # the server sees the client's directory
     ids: Count = 1 << 32  # how many numbers are the client's, from `first_id` and from `first_group` up
     closed: bool = False  # nothing more was to come into the workflow that is joined
+    reuse: ReuseScope = ReuseScope.ALL  # where tasks look that do not say `always`
 
 
 class Accepted(msgspec.Struct, frozen=True, array_like=True, tag="ok"):
@@ -234,6 +228,17 @@ class TasksRunning(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     stop: Count
     attempt: Count
     host: Name = ""
+    ended: Count = 0  # the attempt that failed, if the element is tried again
+    detail: Detail | None = None  # of that attempt
+
+
+class TasksObserved(msgspec.Struct, frozen=True, array_like=True, tag="seen"):
+    """Something was seen of a running task: a monitor fired, values of metrics, trouble of what watches it."""
+
+    record: RecordId
+    index: Count
+    attempt: Count
+    observations: list[Observation]
 
 
 class GroupFinished(msgspec.Struct, frozen=True, array_like=True, tag="gd"):
@@ -256,6 +261,12 @@ class UserNotice(msgspec.Struct, frozen=True, array_like=True, tag="note"):
     text: Text
 
 
+class ProcessorsChanged(msgspec.Struct, frozen=True, array_like=True, tag="cores"):
+    """The cores that are there now, by site, for a client that follows them."""
+
+    cores: dict[Name, Amount]
+
+
 class Closed(msgspec.Struct, frozen=True, array_like=True, tag="end"):
     """The last message: the run is closed and the store is clean."""
 
@@ -270,8 +281,10 @@ ToClient = (
     | TasksSucceeded
     | TasksFailed
     | TasksRunning
+    | TasksObserved
     | GroupFinished
     | Answer
     | UserNotice
+    | ProcessorsChanged
     | Closed
 )

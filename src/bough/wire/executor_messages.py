@@ -7,20 +7,26 @@ a default; anything else raises `VERSION`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
+from bough.model.availability import Grace
 from bough.model.bounds import Count, FilePath, Index, Label, Name, Pid, Text, Word
+from bough.model.checkpoints import MOST_SAVED, CheckpointPlan
 from bough.model.events.news import WorkNews
 from bough.model.ids import BlobId, ExecutorId, RecordId, Seconds, SpanId
+from bough.model.monitors import MOST_PLANS, Fail, Finish, Restart
 from bough.model.outcomes import ResultFile
 from bough.model.resources import Needs
+from bough.model.site_specs import PilotId
 from bough.model.tasks import Kind, Limits, Page
 from bough.wire.client_messages import Blob, Challenge, Proof, Refused
 from bough.wire.file_messages import FilesToExecutor, FilesToServer
-from bough.wire.questions import HereQuestion
+from bough.wire.here_questions import HereQuestion
+from bough.wire.probes import ProbeQuestion, ProbeResult
 
 # --- executor -> server ----------------------------------------------------------------------------
 
@@ -33,13 +39,14 @@ class ExecutorHello(msgspec.Struct, frozen=True, array_like=True, tag="xh"):
     host: Name
     pid: Pid
     capacity: Needs
-    python: Word  # "3.11": functions need the same minor version
+    python: Word  # "3.11": functions of another minor version do not come here, commands do
     executor: ExecutorId = ExecutorId(0)
     until: Seconds = 0
     marker: Name = ""  # with a number: of the server that gave it
     members: Count = 1  # executors that it speaks for
     each: Needs | None = None  # of a relay that shares out the work: what the biggest of them has, `capacity` is of all
     together: bool = False  # it takes batches of like tasks, see `RunSpan.batch`
+    pilot: PilotId = PilotId(0)  # that started it; 0: somebody did
 
 
 class SpansHeld(msgspec.Struct, frozen=True, array_like=True, tag="hold"):
@@ -47,6 +54,12 @@ class SpansHeld(msgspec.Struct, frozen=True, array_like=True, tag="hold"):
 
     spans: list[SpanId]
     shared: bool = True  # it sees the server's store
+
+
+class SpaceAwaited(msgspec.Struct, frozen=True, array_like=True, tag="full"):
+    """Spans whose results or output wait for space on the disk of the store, all of them; none: nothing waits."""
+
+    spans: list[SpanId]
 
 
 class Leaving(msgspec.Struct, frozen=True, array_like=True, tag="lvg"):
@@ -75,6 +88,16 @@ class OutputRead(msgspec.Struct, frozen=True, array_like=True, tag="fetched"):
     data: bytes
     more: bool = False
     error: Text = ""
+    size: Count = 0  # of all that a running task has written
+
+
+class ProbeAnswer(msgspec.Struct, frozen=True, array_like=True, tag="probed"):
+    """The answer to `ProbeTask`; without a result it says why, and of which kind the error is."""
+
+    request: Count
+    result: ProbeResult | None = None
+    error: Text = ""
+    kind: Word = "SiteError"
 
 
 class TaskRequest(msgspec.Struct, frozen=True, array_like=True, tag="here"):
@@ -108,10 +131,12 @@ FromExecutor = (
     | Report
     | Heartbeat
     | SpansHeld
+    | SpaceAwaited
     | Leaving
     | Resized
     | Ready
     | OutputRead
+    | ProbeAnswer
     | TaskRequest
     | FilesToServer
 )
@@ -178,6 +203,9 @@ class RunSpan(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     # loose tasks like it, by record and payload: their spans have the next numbers, all else is as it says here
     batch: list[tuple[RecordId, bytes]] = []
     chained: bool = False  # each takes the value of the one before as its only input, and runs if that succeeded
+    watch: Annotated[tuple[BlobId, ...], Meta(max_length=MOST_PLANS)] = ()  # plans (blobs sent before) that watch it
+    checkpoint: CheckpointPlan | None = None
+    saved: Annotated[tuple[Index, ...], Meta(max_length=MOST_SAVED)] = ()  # elements whose checkpoint can be asked for
 
     @property
     def last(self) -> SpanId:
@@ -204,6 +232,44 @@ class StopElements(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
     start: Count
     stop: Count
     grace: Seconds = 5.0
+
+
+class ClearOut(msgspec.Struct, frozen=True, array_like=True, tag="clear"):
+    """Give back all that is here: what has not begun at once, what runs when it has ended or after `grace` seconds.
+
+    What is ended for it is reported as a failure with the cause `GIVEN_BACK` and this reason. Nothing is sent before
+    the site may be used again. Said again it counts anew.
+    """
+
+    grace: Grace
+    reason: Text = ""
+
+
+class StayOn(msgspec.Struct, frozen=True, array_like=True, tag="stay"):
+    """The site may be used again: what still runs goes on."""
+
+
+class WatchElements(msgspec.Struct, frozen=True, array_like=True, tag="watch"):
+    """Watch elements of a span by one more plan, a blob sent before, from now on; what has ended meanwhile is not.
+
+    An executor that came back may hear of a plan twice: one that watches an element already is passed over.
+    """
+
+    span: SpanId
+    start: Count
+    stop: Count
+    plan: BlobId
+
+
+class EndElements(msgspec.Struct, frozen=True, array_like=True, tag="verdict"):
+    """End elements of a span that run with a verdict, as a monitor there would; news of their end follows as usual."""
+
+    span: SpanId
+    start: Count
+    stop: Count
+    verdict: Finish | Fail | Restart
+    monitor: Name
+    reason: Text = ""
 
 
 class Acknowledged(msgspec.Struct, frozen=True, array_like=True, tag="ack"):
@@ -234,6 +300,16 @@ class ReadOutput(msgspec.Struct, frozen=True, array_like=True, tag="fetch"):
     length: Count
 
 
+class ProbeTask(msgspec.Struct, frozen=True, array_like=True, tag="probe"):
+    """A remote monitor asks something of an attempt that runs; a connection that is lost takes the question along."""
+
+    request: Count
+    record: RecordId
+    index: Count
+    attempt: Count
+    question: ProbeQuestion
+
+
 class TaskAnswer(msgspec.Struct, frozen=True, array_like=True, tag="there"):
     """The answer to `TaskRequest`; with an error it says of which kind."""
 
@@ -250,10 +326,15 @@ ToExecutor = (
     | Blob
     | RunSpan
     | StopElements
+    | ClearOut
+    | StayOn
+    | WatchElements
+    | EndElements
     | Acknowledged
     | Leave
     | Drain
     | ReadOutput
+    | ProbeTask
     | TaskAnswer
     | FilesToExecutor
 )

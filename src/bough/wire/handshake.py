@@ -22,8 +22,8 @@ from bough.wire.client_messages import MAX_FRAME, VERSION, Proof
 
 ROLES = ("submit", "execute", "read")
 FIRST_FRAME = 1 << 16  # bytes that a peer may send in one frame before it has proven itself
-# and afterwards: a question, which is an SQL statement at the most; a report (see `wire.reports`) or a piece of a file;
-# a function with all that it refers to, a big item of a map, a whole description
+# and afterwards: a question, which is an SQL statement at the most; a report (see `wire.executor_messages`) or a piece
+# of a file; a function with all that it refers to, a big item of a map, a whole description
 ROLE_FRAME = {"read": 1 << 20, "execute": 1 << 26, "submit": MAX_FRAME}
 NONCE = 32  # bytes
 _HEAD = 4

@@ -1,4 +1,4 @@
-"""What clients ask a server, and what running tasks ask it: one struct a question, each with the type of its answer.
+"""What clients ask a server: one struct a question, each with the type of its answer.
 
 `Status()` is sent in an `Ask`, and `read_reply` reads its `Answer`. A question that `changes` something is not for
 those who may only read. Rule: every field has its bounds in its type, so that a handler never sees a value that it
@@ -13,14 +13,17 @@ import msgspec
 from msgspec import Meta
 
 from bough.errors import ProtocolError, UserError
-from bough.model.bounds import Count, Digest, Duration, FilePath, Index, Label, Name, Text, Whole, in_plain_words
+from bough.model.availability import Grace, SiteName, SiteRule
+from bough.model.bounds import Count, Digest, Duration, FilePath, Index, Label, Name, Text, Whole, Word
 from bough.model.ids import ExecutorId, MemoKey, RecordId
+from bough.model.observations import SeenTask
+from bough.model.site_specs import DefinedName, SiteSpec
+from bough.wire.here_questions import HereQuestion
+from bough.wire.probes import DEEDS, ProbeQuestion, ProbeResult
 
 MOST_DIGESTS = 100_000  # in one question
 MOST_RECORDS = 1_000_000  # in one question
 MOST_PARAMETERS = 32_766  # of an SQL statement, which is also SQLite's own limit
-LONGEST_LOCK = 200  # characters of a lock's name
-LONGEST_SAID = 2_000  # characters of what a task says of itself
 
 Fields = dict[str, Any]
 T = TypeVar("T")
@@ -30,6 +33,11 @@ class Question(msgspec.Struct, Generic[T], frozen=True, array_like=True):
     """The base of all questions; `T` is the type of the answer."""
 
     changes: ClassVar[bool] = False
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether it may be asked again of a server that was lost before it answered."""
+        return True
 
 
 # --- what there is ---------------------------------------------------------------------------------
@@ -46,8 +54,17 @@ class Explain(Question[list[str]], frozen=True, array_like=True, tag="explain"):
     index: Count = 0
 
 
+class State(Question[str], frozen=True, array_like=True, tag="state"):
+    """The state of a task, in the word people see."""
+
+    record: RecordId
+    index: Count = 0
+
+
 class Processors(Question[dict[str, float]], frozen=True, array_like=True, tag="processors"):
-    """The cores that are there now, by site."""
+    """The cores that are there now, by site; sites that are away have none."""
+
+    follow: bool = False  # tell of changes as well, by `ProcessorsChanged`
 
 
 class Project(Question[None], frozen=True, array_like=True, tag="project"):
@@ -62,14 +79,78 @@ class Executors(Question[list[Fields]], frozen=True, array_like=True, tag="execu
     """[{"executor", "site", "host", "pid", "cores", "state", "running", ...}]."""
 
 
+class Sites(Question[list[Fields]], frozen=True, array_like=True, tag="sites"):
+    """[{"site", "state" ("there" or "away"), "executors", "cores", "tasks", "reason", "since", "next_change", ...}]."""
+
+
+class SetSiteRule(Question[Fields], frozen=True, array_like=True, tag="siterule"):
+    """Say how the server learns whether a site may be used; the site as `Sites` shows it."""
+
+    changes: ClassVar[bool] = True
+    site: SiteName
+    rule: SiteRule
+
+
+class MoveSite(Question[Fields], frozen=True, array_like=True, tag="movesite"):
+    """Say by hand that a site is away, or that its rule counts again; the site as `Sites` shows it."""
+
+    changes: ClassVar[bool] = True
+    site: SiteName
+    away: bool
+    grace: Grace = 0.0
+    reason: Word = ""
+
+
+class DefineSite(Question[Fields], frozen=True, array_like=True, tag="defsite"):
+    """Say how pilots are started at a site; the site as `Sites` shows it."""
+
+    changes: ClassVar[bool] = True
+    site: DefinedName
+    spec: SiteSpec
+
+
+class RemoveSite(Question[Fields], frozen=True, array_like=True, tag="delsite"):
+    """End the pilots of a site and forget its definition; {"site", "pilots" (that were ended)}.
+
+    `force`: also if it cannot be reached, so that its pilots end by themselves.
+    """
+
+    changes: ClassVar[bool] = True
+    site: SiteName
+    force: bool = False
+
+
+class CheckSite(Question[Fields], frozen=True, array_like=True, tag="chksite"):
+    """Look at one thing that a site needs; {"steps", "ok", "text"}. Without a step: only which there are."""
+
+    changes: ClassVar[bool] = True
+    site: SiteName
+    step: Word = ""
+
+
 class Statistics(Question[list[Fields]], frozen=True, array_like=True, tag="statistics"):
-    """The samples of the last so many seconds, see `server.statistics.Sample`."""
+    """The samples of the last so many seconds, see `server.service.metrics.Sample`."""
 
     seconds: Count = 1
 
 
 class Said(Question[list[Fields]], frozen=True, array_like=True, tag="said"):
-    """What running tasks say of themselves."""
+    """What running tasks say of themselves, and what was seen of them.
+
+    [{"id", "record", "index", "name", "group", "run", "text", "progress", "since", "tags",
+    "metrics": {name: {"step", "value", "total", "recent"}}}]
+    """
+
+
+class Observations(Question[list[SeenTask]], frozen=True, array_like=True, tag="observations"):
+    """What was seen of the elements [start, stop) of a record, running or ended: of each its attempts in order.
+
+    Those of which nothing was seen are left out. A client that is subscribed hears of more by `TasksObserved`.
+    """
+
+    record: RecordId
+    start: Index = 0
+    stop: Index = 1
 
 
 class SqlReply(msgspec.Struct, frozen=True):
@@ -89,6 +170,17 @@ class Sql(Question[SqlReply], frozen=True, array_like=True, tag="sql"):
     parameters: Annotated[list[SqlValue], Meta(max_length=MOST_PARAMETERS)] = []
 
 
+class Numbered(Question[list[Fields]], frozen=True, array_like=True, tag="numbered"):
+    """The tasks and arrays of a number in the workflows that are in memory; `taker`: whose task comes first, if any.
+
+    [{"record", "workflow", "length", "indices", "taken"}]
+    """
+
+    number: Count
+    workflow: Label = ""
+    taker: Name = ""
+
+
 class Task(Question[Fields], frozen=True, array_like=True, tag="task"):
     """A task's attributes, and what its command is made of."""
 
@@ -106,12 +198,14 @@ class Memos(Question[list[Fields]], frozen=True, array_like=True, tag="memos"):
     """
 
     body: MemoKey
+    always: bool = False  # of all earlier runs, whatever the run says
 
 
 class Feeds(Question[list[int]], frozen=True, array_like=True, tag="feeds"):
     """Earlier arrays of a body that generators fed, newest first."""
 
     body: MemoKey
+    always: bool = False  # of all earlier runs, whatever the run says
 
 
 class FedPart(msgspec.Struct, frozen=True):
@@ -152,7 +246,7 @@ class Ids(Question[Numbers], frozen=True, array_like=True, tag="ids"):
 
 
 class Inventory(Question[Fields], frozen=True, array_like=True, tag="inventory"):
-    """{"records", "groups"} of the client's workflow, see `server.answers`."""
+    """{"records", "groups"} of the client's workflow, see `server.service.service_answers`."""
 
 
 class Outcomes(Question[int], frozen=True, array_like=True, tag="outcomes"):
@@ -185,10 +279,12 @@ class OutputReply(msgspec.Struct, frozen=True):
     data: bytes
     more: bool = False
     error: str = ""
+    attempt: int = 0  # which wrote it; 0: that is not known
+    size: int = 0  # bytes that a running task has written by now
 
 
 class Output(Question[OutputReply], frozen=True, array_like=True, tag="output"):
-    """A part of what a task wrote, wherever it lies, see `server.fetching`."""
+    """A part of what a task wrote, wherever it lies, see `server.task_output`."""
 
     record: RecordId
     index: Count = 0
@@ -197,6 +293,31 @@ class Output(Question[OutputReply], frozen=True, array_like=True, tag="output"):
     length: Count = 16 << 20
     path: FilePath = ""
     executor: ExecutorId = ExecutorId(0)
+    attempt: Count = 0  # of which the output is wanted; 0: of the one that runs, or ran last
+
+
+class ProbeReply(msgspec.Struct, frozen=True):
+    """What the executor of a running task answered, and which attempt it is."""
+
+    result: ProbeResult
+    attempt: int
+    executor: int
+    host: str = ""
+
+
+class Probe(Question[ProbeReply], frozen=True, array_like=True, tag="probe"):
+    """Something that a remote monitor asks of a running task, see `server.remote_probes`."""
+
+    changes: ClassVar[bool] = True  # it shows files, sends signals and runs commands
+    record: RecordId
+    question: ProbeQuestion
+    index: Count = 0
+    attempt: Count = 0  # which is meant; 0: the one that runs
+
+    @property
+    def may_repeat(self) -> bool:
+        """What acts on the task is not done twice."""
+        return not isinstance(self.question, DEEDS)
 
 
 class Have(Question[list[bytes]], frozen=True, array_like=True, tag="have"):
@@ -268,59 +389,6 @@ class Prune(Question[list[Fields]], frozen=True, array_like=True, tag="prune"):
 # --- what running tasks ask ------------------------------------------------------------------------
 
 
-class HereBase(msgspec.Struct, frozen=True, tag_field="what"):
-    """What a running task asks for or says of itself; also read as JSON from its executor's socket."""
-
-
-class Attributes(HereBase, frozen=True, tag="attributes"):
-    """All attributes: the system's, and the user's own; `past`: also when and where it ran last."""
-
-    past: bool = False
-
-
-class SetStatus(HereBase, frozen=True, tag="status"):
-    """Kept until the task ends and shown by `bough status`; also a sign of life."""
-
-    text: Label = ""
-
-
-class Progress(HereBase, frozen=True, tag="progress"):
-    """How much of it is done; also a sign of life."""
-
-    share: Annotated[float, Meta(ge=0, le=1)]
-
-
-class Alive(HereBase, frozen=True, tag="alive"):
-    """A sign of life, see `Limits.replay`."""
-
-
-LockName = Annotated[str, Meta(min_length=1, max_length=LONGEST_LOCK, pattern=r"^[^\0]*\Z")]
-
-
-class Lock(HereBase, frozen=True, tag="lock"):
-    """{"taken", "new": it did not have it before, "owner": who has it, if not taken}."""
-
-    name: LockName
-    wait: bool = True
-
-
-class Unlock(HereBase, frozen=True, tag="unlock"):
-    """{"freed"}."""
-
-    name: LockName
-
-
-class Release(HereBase, frozen=True, tag="release"):
-    """{"released": who waits for its group could not start before}."""
-
-
-class Forget(HereBase, frozen=True, tag="forget"):
-    """Whoever asked under this number waits no more."""
-
-
-HereQuestion = Attributes | SetStatus | Progress | Alive | Lock | Unlock | Release | Forget
-
-
 class Here(Question[Fields], frozen=True, array_like=True, tag="here"):
     """What a task that somebody took by hand asks or says, as those that executors run do."""
 
@@ -336,14 +404,23 @@ class Here(Question[Fields], frozen=True, array_like=True, tag="here"):
 AnyQuestion = (
     Status
     | Explain
+    | State
     | Processors
     | Project
     | Workflows
     | Executors
+    | Sites
+    | SetSiteRule
+    | MoveSite
+    | DefineSite
+    | RemoveSite
+    | CheckSite
     | Statistics
     | Said
+    | Observations
     | Sql
     | Task
+    | Numbered
     | Memos
     | Feeds
     | Fed
@@ -352,6 +429,7 @@ AnyQuestion = (
     | Inventory
     | Outcomes
     | Output
+    | Probe
     | Have
     | Piece
     | Files
@@ -372,13 +450,3 @@ def read_reply(question: Question[T], value: object) -> T:
         what = type(question).__name__.lower()
         raise ProtocolError(f"the server's answer to {what!r} cannot be read: {error}") from error
     return reply
-
-
-def check_bounds(message: T) -> T:
-    """The message, if its fields are within their bounds; else a `UserError`, before anything is sent."""
-    try:
-        msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=type(message))
-    except (msgspec.ValidationError, OverflowError, UnicodeEncodeError) as error:
-        reason = in_plain_words(str(error))
-        raise UserError(f"{type(message).__name__.lower()}: a value is out of bounds: {reason}") from error
-    return message

@@ -9,7 +9,7 @@ import pytest
 
 from bough.analysis import Analysis, analyse
 from bough.analysis.pictures import draw, lanes
-from bough.analysis.run_report import Key, RunInterval, RunNode, minimal
+from bough.analysis.run_report import Key, RunInterval, RunNode, fit_cores, minimal
 from bough.errors import SiteError, UserError
 from bough.model.events import facts
 from bough.model.ids import ExecutorId, RecordId, SpanId
@@ -165,3 +165,34 @@ def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(SiteError, match=r"bough\[plot\]"):
         draw(str(tmp_path / "x.png"), found)
+
+
+# --- no more at once than there are cores -----------------------------------------------------------------
+
+
+def test_ends_that_were_reported_together_are_moved_back_onto_the_cores_there_are() -> None:
+    """Two cores ran six spans of 10 ms each; three ends at a time were heard of, late."""
+    told = [
+        RunInterval(str(number), "h", at - 0.01, at, 1)
+        for number, at in enumerate((1.03, 1.03, 1.03, 1.06, 1.06, 1.06))
+    ]
+    assert max(lane for lane, _ in lanes(told)) == 2
+    fitted = fit_cores(told, {1: 2.0})
+    assert max(lane for lane, _ in lanes(fitted)) == 1
+    assert sorted(one.label for one in fitted) == sorted(one.label for one in told)
+    assert all(one.end - one.start == pytest.approx(0.01) for one in fitted)
+    assert max(one.end for one in fitted) == 1.06
+
+
+def test_what_really_ran_beside_others_stays_where_it_was() -> None:
+    parent = RunInterval("parent", "h", 0.0, 10.0, 1)  # it lends its core while it waits
+    inner = [RunInterval(str(number), "h", 2.0 + 3 * number, 4.0 + 3 * number, 1) for number in range(2)]
+    assert fit_cores([parent, *inner], {1: 1.0}) == [parent, *inner]
+    unknown = [RunInterval("a", "h", 0.0, 1.0), RunInterval("b", "h", 0.0, 1.0)]
+    assert fit_cores(unknown, {}) == unknown
+
+
+def test_wide_and_narrow_tasks_share_the_cores() -> None:
+    wide = RunInterval("wide", "h", 1.0, 2.0, 1, 2.0)
+    narrow = RunInterval("narrow", "h", 0.4, 1.1, 1, 1.0)
+    assert fit_cores([narrow, wide], {1: 2.0})[0].end == 1.0

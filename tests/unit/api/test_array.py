@@ -98,8 +98,8 @@ def test_what_map_returned_iterates_values_as_they_come() -> None:
     bench.later(lambda: bench.done(4, 6), lambda: bench.done(2, 4))
     assert list(values) == [4, 9, 16, 25]
     assert list(bench.array[1:3]) == [1, 4]
-    assert next(bench.array) == 0
-    assert next(bench.array) == 1
+    assert next(bench.array, None) is None
+    assert list(bench.array) == [0, 1, 4, 9, 16, 25]
 
 
 def test_iterating_values_raises_at_the_failing_one_and_counts_as_looking() -> None:

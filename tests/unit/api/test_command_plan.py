@@ -104,6 +104,10 @@ def test_a_wrong_slot_and_an_unused_parameter_are_named():
         plan("x {a} {b}", a=1)
     with pytest.raises(InvalidWorkload, match="no slot uses parameter b"):
         plan("x {a}", a=1, b=2)
+    with pytest.raises(InvalidWorkload, match=r"parameter memmory in .*; did you mean memory\?"):
+        plan("x {a}", a=1, memmory="4GB")
+    with pytest.raises(InvalidWorkload, match=r"parameter wher in .*; did you mean where\?"):
+        plan_sweep("x {q}", product(q=[1]), {"wher": max}, cwd="/w")
     with pytest.raises(InvalidWorkload, match="parameter a is None"):
         plan("x {a}", a=None)
     with pytest.raises(InvalidWorkload, match=r"the value of o.*needs a parameter qq"):

@@ -27,12 +27,12 @@ from bough.api.memo.content_keys import (
     Alike,
     call_key,
     command_key,
-    file_identity,
     function_key,
     known_function,
     template_key,
 )
 from bough.api.memo.digests import value_digest
+from bough.api.memo.file_identities import file_identity
 from bough.model.commands.command import CommandCall, CommandSettings, CommandTemplate, encode_call
 from bough.model.commands.template import parse
 

@@ -6,9 +6,10 @@ import pytest
 
 from bough.api.session.launch import find_place, read_cores
 from bough.api.submit.arrays import array_length
-from bough.api.submit.options import DEFAULTS, read_options
+from bough.api.submit.options import AT_SERVICE, DEFAULTS, read_options
 from bough.errors import UserError
 from bough.model.filtering import filtered
+from bough.model.resources import OWN_PYTHON, Needs
 from bough.model.spaces import product
 
 
@@ -117,3 +118,36 @@ def test_an_array_of_too_many_tasks_is_refused(items: range) -> None:
 def test_a_filter_over_more_than_can_be_looked_at_is_refused() -> None:
     with pytest.raises(UserError, match="1000000000000 combinations"):
         filtered(product(a=range(10**6), b=range(10**6)), lambda a: a)
+
+
+# --- amounts that grow ----------------------------------------------------------------------------------
+
+
+def test_amounts_may_grow_from_one_attempt_to_the_next() -> None:
+    found = read_options(DEFAULTS, {"memory": "2GB*2", "timeout": "1h*1.5", "retries": 3})
+    assert (found.needs.memory, found.limits.memory, found.limits.memory_growth) == (2 * 10**9, 2 * 10**9, 2)
+    assert (found.limits.timeout, found.limits.timeout_growth) == (3600, 1.5)
+    fixed = read_options(found, {"memory": "1GB", "timeout": 60})
+    assert (fixed.limits.memory_growth, fixed.limits.timeout_growth) == (0, 0)
+    assert read_options(found, {"cores": 2}).limits == found.limits
+
+
+@pytest.mark.parametrize("value", ["2GB*", "2GB*x", "2GB*1", "2GB*0.5", "2GB*101", "2GB*nan", "*2", "2*2*2GB"])
+def test_a_wrong_factor_is_named(value: str) -> None:
+    with pytest.raises(UserError, match="memory is"):
+        read_options(DEFAULTS, {"memory": value, "retries": 1})
+
+
+def test_what_grows_needs_retries() -> None:
+    for name, value in (("memory", "2GB*2"), ("timeout", "1h*2")):
+        with pytest.raises(UserError, match=f"{name} is .* give retries="):
+            read_options(DEFAULTS, {name: value})
+
+
+def test_functions_at_a_service_say_their_python_whatever_else_they_need() -> None:
+    assert DEFAULTS.call_needs == DEFAULTS.needs == Needs()
+    assert AT_SERVICE.needs == Needs()
+    options = read_options(read_options(AT_SERVICE, {"cores": 2}), {"name": "x", "memory": "1GB"})
+    assert options.needs == Needs(2, 10**9)
+    assert options.call_needs == Needs(2, 10**9, python=OWN_PYTHON)
+    assert read_options(DEFAULTS, {"cores": 2}).call_needs == Needs(2)

@@ -17,11 +17,13 @@ from cli_workshop import Workshop
 from bough.cli import main as front
 from bough.cli.commands.browse import run as browse
 from bough.cli.commands.manual import read_id
-from bough.cli.commands.submit import read_range
-from bough.cli.output import choose
+from bough.cli.output import Text, choose
 from bough.cli.targets.locate import ServerLocation, server_of
 from bough.errors import UserError
+from bough.model.array_indices import read_indices
 from bough.model.bounds import MOST_TASKS
+from bough.model.spaces import Ranges
+from bough.stores.open import open_jobs
 
 Call = Callable[..., tuple[int, str, str]]
 HUGE = ("9223372036854775808", "99999999999999999999", "9" * 5000)
@@ -43,6 +45,7 @@ def test_ids_that_no_store_can_hold_are_refused_by_every_command(bough: Call, fi
     for name in ("status", "log", "explain", "kill", "cancel", "hold", "release", "retry", "disable", "reset", "stop"):
         for selector in (number, f"1-{number}", f"4.{number}", f"4.1-{number}", f"{number}.1", f"plot,{number}"):
             assert number[:20] in refused(bough(name, selector))
+            assert number[:20] in refused(bough("monitor", selector, "after:1h"))
         assert "--run" in refused(bough(name, "all", "--run", number))
     for name in ("command", "attribute", "done"):
         assert number[:20] in refused(bough(name, number))
@@ -95,23 +98,23 @@ def test_other_options_are_bounded_too(bough: Call, words: tuple[str, ...], opti
 
 
 @pytest.mark.parametrize(
-    "text", ["1-9999999999", f"0-{MOST_TASKS}", "1-600000000,1-600000000", "1-4611686018427387904"]
+    "text", ["1-9999999999", f"0-{MOST_TASKS}", "1-600000000,700000000-1400000000", "1-4611686018427387904"]
 )
 def test_a_range_of_too_many_is_refused_at_once(text: str) -> None:
     with pytest.raises(UserError, match=f"at most {MOST_TASKS} tasks"):
-        read_range(text)
+        read_indices(text)
 
 
 @pytest.mark.parametrize("text", [f"1-{HUGE[0]}", f"{HUGE[2]}", f"1-9:{HUGE[1]}"])
 def test_a_range_beyond_all_numbers_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="--array"):
-        read_range(text)
+        read_indices(text)
 
 
 def test_a_range_of_a_hundred_million_costs_no_list() -> None:
     tracemalloc.start()
     try:
-        whole, parts = read_range("1-100000000"), read_range("1-50000000,60000000-109999999:1")
+        whole, parts = (Ranges(*read_indices(text)) for text in ("1-100000000", "1-50000000,60000000-109999999:1"))
         assert len(whole) == len(parts) == 100_000_000
         assert (whole[-1], parts[50_000_000], parts[-1]) == (100_000_000, 60_000_000, 109_999_999)
         assert tracemalloc.get_traced_memory()[1] < 100_000
@@ -181,6 +184,27 @@ def test_an_error_is_one_line_that_no_terminal_obeys(bough: Call, filled: Worksh
     assert "\x1b" not in err
     assert "\r" not in err
     assert "\x9b" not in err
+
+
+def test_the_number_of_a_run_is_bounded(bough: Call, filled: Workshop) -> None:
+    assert "the number of the run is 99999999999999999999" in refused(bough("describe", "--run=x:99999999999999999999"))
+    with open_jobs(str(filled.home / ".bough" / "wf")) as jobs, pytest.raises(UserError, match="cannot be run"):
+        jobs.query("select ?", [2**63])
+
+
+def test_an_answer_holds_nothing_that_a_terminal_obeys_but_colours(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "a\x1b]0;title\x07b\x1b[2Jc\x9b31m\r\x7f"
+    text = Text()
+    text.table(["name"], [[hostile]])
+    text.answer({}, lambda: [hostile, "\x1b[31mfailed\x1b[0m\tä\nnext"])
+    text.note(f"{hostile}\nfake")
+    out, err = capsys.readouterr()
+    shown = r"a\x1b]0;title\x07b\x1b[2Jc\x9b31m"
+    assert out.startswith(f"name\n{shown}")
+    assert shown in err
+    assert err.count("\n") == 1
+    assert out.endswith("\x1b[31mfailed\x1b[0m\tä\nnext\n")
+    assert not set(out.replace("\x1b[31m", "").replace("\x1b[0m", "") + err) & set("\x1b\x07\x9b\r\x7f")
 
 
 def test_no_memory_is_the_worlds_fault(bough: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,13 +7,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from types import ModuleType
+from typing import cast
 
 import pytest
 from cli_workshop import Workshop
 
 from bough import __version__
+from bough.api.display.surroundings import has_colour, show_seconds
+from bough.api.session.session import Session, opened_sessions
 from bough.cli import main as front
-from bough.cli.output import Output, cell, has_colour, show_seconds, table_lines
+from bough.cli.output import Output, cell, table_lines
 from bough.errors import BoughError, InternalError, NotRun, SiteError, StoreHeld, TaskFailed, UserError
 
 Call = Callable[..., tuple[int, str, str]]
@@ -24,7 +27,7 @@ def test_every_command_has_help_with_examples(bough: Call) -> None:
         code, out, err = bough(name, "--help")
         assert (code, err) == (0, "")
         assert out.startswith(f"usage: bough {name}")
-        assert 2 <= len(front.load_command(name).examples) <= 6
+        assert 2 <= len(front.load_command(name).examples) <= 8
         assert "--json" in out
         assert f"  bough {name}" in out.partition("examples:")[2]
 
@@ -60,7 +63,18 @@ def test_help_lists_every_command(bough: Call) -> None:
     for words in (["--help"], ["-h"], ["help"]):
         code, out, _ = bough(*words)
         assert code == 0
-        assert all(f"  {name} " in out for name in front.COMMANDS)
+        assert all((f"  {name} " in out) is (name not in front.HIDDEN) for name in front.COMMANDS)
+    for words in (["help", "all"], ["help", "--all"], ["--help", "--all"]):
+        assert all(f"  {name} " in bough(*words)[1] for name in front.COMMANDS)
+
+
+def test_help_begins_with_the_everyday_commands_and_ends_with_those_for_developers(bough: Call) -> None:
+    out = bough("--help")[1]
+    titles = [line for line in out.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert titles == [f"{title}:" for title in front.GROUPS.values()] + ["examples:"]
+    everyday = out.partition("everyday:\n")[2].partition("\n\n")[0]
+    assert [line.split()[0] for line in everyday.splitlines()][:5] == ["run", "status", "watch", "log", "explain"]
+    assert all(len(line) <= 120 for line in out.splitlines())
 
 
 def test_help_of_a_command_can_be_asked_both_ways(bough: Call) -> None:
@@ -87,7 +101,47 @@ def test_a_file_in_place_of_a_command_suggests_run(bough: Call, workshop: Worksh
 def test_a_wrong_option_is_one_line_and_exit_code_2(bough: Call) -> None:
     code, out, err = bough("status", "--colour")
     assert (code, out) == (2, "")
-    assert err == "bough: unrecognized arguments: --colour; see bough status --help\n"
+    assert err == "bough: there is no option --colour; see bough status --help\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("run", "--corse", "3", "wf.py"), "there is no option --corse; did you mean --cores? see bough run --help"),
+        (("run", "--corse=3", "wf.py"), "there is no option --corse; did you mean --cores?"),
+        (("server", "start", "--lsiten", "x"), "there is no option --lsiten; did you mean --listen?"),
+        (("server", "strat"), "did you mean start?"),
+        (("completion", "bsah"), "did you mean bash?"),
+        (("stats", "a"), "'a' is one argument too many"),
+        (("run", "wff.py"), "cannot read wff.py: No such file or directory; did you mean wf.py?"),
+        (("run", "sub/wff.py"), "did you mean sub/wf.py?"),
+        (("run", "cat"), "to run the command: bough run -- cat"),
+        (("submit", "--each-line", "wf.py.", "--", "echo {}"), "did you mean wf.py?"),
+        (("run", "--policy", "fifi", "wf.txt"), "did you mean fifo?"),
+    ],
+)
+def test_what_was_nearly_right_is_suggested(
+    bough: Call, workshop: Workshop, words: tuple[str, ...], meant: str
+) -> None:
+    (workshop.home / "sub").mkdir()
+    for name in ("wf.py", "sub/wf.py"):
+        (workshop.home / name).write_text("")
+    (workshop.home / "wf.txt").write_text("true\n")
+    code, out, err = bough(*words)
+    assert (code, out) == (2, "")
+    assert meant in err
+    assert err.count("\n") == 1
+
+
+def test_a_run_knows_nothing_of_sessions_that_are_not_its_own(bough: Call, workshop: Workshop) -> None:
+    opened_sessions.append(cast(Session, object()))  # as a run that was broken off in this process leaves them
+    (workshop.home / "wf.txt").write_text("true\n")
+    try:
+        code, _, err = bough("run", "--policy", "fifi", "wf.txt")
+    finally:
+        opened_sessions.clear()
+    assert code == 2
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from cli_workshop import Workshop
 
+from bough.cli.command_texts import template
 from bough.cli.commands.completion import commands
-from bough.cli.commands.submit import read_range
-from bough.cli.submit_files import SubmittedWork, _template
+from bough.cli.submit_files import SubmittedWork
 from bough.cli.targets.locate import ServerLocation, ServiceAddress, find_target
 from bough.errors import UserError
 from bough.transport.home import ServerNote, write_note
@@ -25,31 +25,37 @@ Call = Callable[..., tuple[int, str, str]]
 # --- submitting -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "numbers"),
-    [("1-4", [1, 2, 3, 4]), ("7", [7]), ("1-9:3", [1, 4, 7]), ("1,5,8-9", [1, 5, 8, 9]), ("0-0", [0])],
-)
-def test_ranges_include_both_ends(text: str, numbers: list[int]) -> None:
-    assert list(read_range(text)) == numbers
-
-
-@pytest.mark.parametrize("text", ["", "a", "4-1", "1-", "-3", "1-9:0", "1,,2", "1.5"])
-def test_a_wrong_range_is_named(text: str) -> None:
-    with pytest.raises(UserError, match="--array"):
-        read_range(text)
-
-
 def test_only_our_places_are_filled_in() -> None:
-    text = "awk '{print $1}' {index} ${HOME} {line}"
-    assert _template(text, {"index": [], "line": []}) == "awk '{{print $1}}' {index} ${{HOME}} {line}"
-    with pytest.raises(UserError, match=r"no \{line\}"):
-        _template("echo", {"line": []})
+    text = "awk '{print $1}' {index} ${HOME} {line} {} {{index}} {line.stem} {1..5} {a,b} {cores}"
+    assert template([text], ("index", "line"))[0] == (
+        "awk '{{print $1}}' {index} ${{HOME}} {line} {line} {{index}} {line.stem} {{1..5}} {{a,b}} {cores}"
+    )
+    assert template(["./sim {} $BOUGH_INDEX"], ("index",))[0] == "./sim {index} $BOUGH_INDEX"
+    with pytest.raises(UserError, match=r"no \{\}"):
+        template(["echo"], ("index", "line"))
+
+
+def test_words_are_quoted_around_the_slots() -> None:
+    assert template(["echo", "a b", "<{}>", "{{}}", ""], ("index", "line"))[0] == "echo 'a b' '<'{line}'>' '{{}}' ''"
+
+
+@pytest.mark.parametrize("words", [["echo {indx}"], ["echo", "{indx}"], ["echo {} {index.x} {lin}"], ["awk {print}"]])
+def test_a_slot_that_nothing_fills_is_an_error(words: list[str]) -> None:
+    with pytest.raises(UserError, match=r"nothing fills the slot \{(indx|lin|print)\}.* \{\{(indx|lin|print)\}\}"):
+        template(words, ("index", "line"))
+    if "indx" in str(words):
+        with pytest.raises(UserError, match=r"did you mean index\?"):
+            template(words, ("index",))
 
 
 def test_what_was_submitted_reads_well() -> None:
     assert SubmittedWork("q", 1, [7], 1).line() == "task 7 submitted to q"
     assert SubmittedWork("q", 1, [7], 40).line() == "array 7 of 40 tasks submitted to q"
     assert SubmittedWork("q", 1, [7, 8, 9], 3).line() == "tasks 7-9 submitted to q"
+    assert SubmittedWork("q", 3, [300_000_000_007], 2, indices="1-2").line() == (
+        "array 7 of 2 tasks (7.1-2) submitted to q"
+    )
+    assert SubmittedWork("q", 3, [300_000_000_007], 1).as_json() == {"workflow": "q", "run": 3, "ids": [7], "tasks": 1}
 
 
 def test_wrong_uses_of_submit_are_named(bough: Call, workshop: Workshop) -> None:

@@ -14,10 +14,13 @@ from cli_workshop import Workshop
 from bough.cli.targets.live_server import connect
 from bough.cli.targets.locate import ServerLocation
 from bough.errors import PeerLost, ProtocolError, UnknownName
-from bough.model.events.news import Cancel, Kill, Retry
+from bough.model.blobs import blob_id
+from bough.model.events.news import AddMonitors, Cancel, Kill, Retry
+from bough.model.monitor_text import read_plan
+from bough.model.monitors import encode_plan
 from bough.model.tasks import Dep, On
 from bough.testing.builders import question
-from bough.wire.client_messages import VERSION, Accepted, Answer, Ask, ClientHello, DoAction, Refused, Welcome
+from bough.wire.client_messages import VERSION, Accepted, Answer, Ask, Blob, ClientHello, DoAction, Refused, Welcome
 from bough.wire.framing import frame, server_frames
 from bough.wire.questions import Explain
 
@@ -129,6 +132,39 @@ def test_acting_tells_the_server_of_the_targets(
         Retry(Dep(On.TASK, 2)),
         Retry(Dep(On.TASK, 4, 4), 6),
     ]
+
+
+def test_monitors_are_sent_before_they_are_named(
+    filled: Workshop, serve: Callable[[Reply], FakeServer], bough: Call
+) -> None:
+    server = serve(friendly)
+    assert bough("monitor", "4.6-7", "regex:ERROR -> fail", "after:1h") == (0, "3 tasks watched\n", "")
+    code, out, _ = bough("monitor", "align/*", "after:1h", "--json")
+    assert (code, json.loads(out)) == (0, {"tasks": 3})
+    plans = {message.id: message.data for message in server.heard if isinstance(message, Blob)}
+    deeds = [message.deed for message in server.heard if isinstance(message, DoAction)]
+    both, one = (encode_plan(read_plan(texts)) for texts in (["regex:ERROR -> fail", "after:1h"], ["after:1h"]))
+    assert deeds == [
+        AddMonitors(Dep(On.TASK, 4, 6), blob_id(both), 8),
+        AddMonitors(Dep(On.GROUP, 1), blob_id(one)),
+    ]
+    assert plans == {blob_id(both): both, blob_id(one): one}
+
+
+def test_monitors_that_say_nothing_are_refused_before_a_server_is_asked(
+    filled: Workshop, serve: Callable[[Reply], FakeServer], bough: Call
+) -> None:
+    server = serve(friendly)
+    for words, problem in (
+        (("4",), "TEXT"),
+        (("4", "regex:("), "regular expression"),
+        (("4", "after"), "begins with a kind"),
+        (("4", "after:1h", "--group", "align"), "exclude each other"),
+    ):
+        code, out, err = bough("monitor", *words)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert problem in err
+    assert server.heard == []
 
 
 def test_acting_on_a_run_that_is_over_is_refused(

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from bough.api.display.sparkline import sparkline
 from bough.cli.commands.manual import attributes, found_outputs, make_command, read_id, script
-from bough.cli.commands.stats import figure_lines, sparkline
+from bough.cli.commands.stats import figure_lines
 from bough.errors import UserError
 from bough.model.commands.command import CommandCall, CommandSettings, CommandTemplate, TemplateSlot, encode_call
 
@@ -49,7 +50,7 @@ def test_an_element_of_an_array_gets_its_own_row(tmp_path: Path, paged: bool) ->
     table = {"table": b"", "pages": [(5, 10, pickle.dumps(rows[5:]))]} if paged else {"table": pickle.dumps(rows)}
     call = CommandCall(template.settings)
 
-    task = loose(call, is_array=True, index=7, body=encode_call(template), **table)
+    task = loose(call, is_array=True, index=7, position=7, body=encode_call(template), **table)
 
     assert make_command(task).text == "run v7"
     assert attributes(task)["directory"] == str(tmp_path)
@@ -70,16 +71,17 @@ def test_a_script_runs_a_task_as_an_executor_would(tmp_path: Path) -> None:
 def test_a_function_has_no_command_and_ids_name_one_task() -> None:
     with pytest.raises(UserError, match="only an executor can run it"):
         make_command({"kind": "function", "id": "3"})
-    assert (read_id("12"), read_id("12.3")) == ((12, 0), (12, 3))
+    assert [read_id(text) for text in ("12", "12.3", "q:12")] == [("", 12, None), ("", 12, 3), ("q", 12, None)]
     for wrong in ("all", "12.", "12.3-5", "-1"):
         with pytest.raises(UserError, match="not the id of one task"):
             read_id(wrong)
 
 
 def test_a_sparkline_shows_the_highest_as_full() -> None:
-    assert sparkline([0, 1, 2, 4]) == "▁▃▅█"
-    assert sparkline([0, 0]) == "▁▁"
-    assert len(sparkline(list(range(1000)))) == 60
+    assert sparkline([0, 1, 2, 4], 60) == "▁▃▅█"
+    assert sparkline([0, 0], 60) == "▁▁"
+    assert sparkline([-4, -3, -2], 60, from_zero=False) == "▁▅█"
+    assert len(sparkline(list(range(1000)), 60)) == 60
 
 
 def test_figures_say_what_is_there() -> None:

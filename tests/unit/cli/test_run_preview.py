@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 
 from cli_workshop import Workshop
@@ -29,6 +30,20 @@ def test_what_comes_after_something_that_runs_runs_too() -> None:
     assert names(tasks, ("y", 0), ("z", 0), ("w", 0)) == ["a", "b", "c"]
 
 
+def test_declared_files_that_are_missing_or_older_than_what_they_are_made_of_run_again(workshop: Workshop) -> None:
+    first = FlatTask("cp a b", "first", reads=("a",), writes=("b",))
+    second = FlatTask("cp b c", "second", reads=("b",), writes=("c",))
+    done = [(f"cp {source} {workshop.home / target}", 0) for source, target in (("a", "b"), ("b", "c"))]
+    for at, name in enumerate("abc"):
+        (workshop.home / name).write_text(name)
+        os.utime(name, (at, at))
+    assert names([first, second], *done) == []
+    (workshop.home / "c").unlink()
+    assert names([first, second], *done) == ["second"]
+    os.utime("a", (9, 9))
+    assert names([first, second], *done) == ["first", "second"]
+
+
 def test_quotes_that_mean_nothing_make_no_difference() -> None:
     assert plain("echo  a 'b c'") == plain('echo a "b c"')
     assert plain("echo 'open") == "echo 'open"
@@ -49,4 +64,9 @@ def test_a_dry_run_shows_what_is_missing(filled: Workshop, bough: Call) -> None:
         "memory": 0,
         "timeout": 0,
         "retries": 0,
+        "reads": [],
+        "writes": [],
+        "memory_growth": 0,
+        "timeout_growth": 0,
+        "monitors": [],
     }

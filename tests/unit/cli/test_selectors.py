@@ -57,8 +57,6 @@ def test_numbers_that_no_store_can_hold_are_refused(number: str) -> None:
     for text in (number, f"1-{number}", f"{number}.1", f"1.{number}", f"1.2-{number}", f"plot,{number}"):
         with pytest.raises(UserError, match="in the selector"):
             read_selectors(text)
-    with pytest.raises(UserError, match="1000000001"):
-        read_selector("1.1000000001")
     assert read_selector("0" * 5000 + "12") == Records(12, 12)
 
 

@@ -10,6 +10,7 @@ def words(id_: str, text: str = "", progress: float | None = None, name: str = "
     return {
         "id": id_,
         "record": int(record),
+        "run": 1,
         "index": int(index or 0),
         "text": text,
         "progress": progress,
@@ -31,7 +32,7 @@ def test_a_line_names_the_task() -> None:
 
 
 def test_words_go_into_the_row_of_their_task_or_below_that_of_their_range() -> None:
-    rows = [{"id": id_, "record": int(id_.partition(".")[0])} for id_ in ("1", "2.0-4", "2.5", "3", "4.7-9")]
+    rows = [{"id": id_, "run": 1, "record": int(id_.partition(".")[0])} for id_ in ("1", "2.0-4", "2.5", "3", "4.7-9")]
     said = [
         words("1", "one"),
         words("2.3", "range"),

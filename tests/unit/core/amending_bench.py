@@ -107,7 +107,7 @@ class Flow:
     @property
     def states(self) -> dict[str, str]:
         records = self.bench.machine.state.records
-        return {name: TaskState(records[id_].state_of(0)).label for name, id_ in self.ids.items()}
+        return {name: TaskState(records[id_].state_of(0)).name.lower() for name, id_ in self.ids.items()}
 
     def end(self, *names: str) -> None:
         for name in names:

@@ -15,9 +15,11 @@ from bough.model.events import facts, news
 from bough.model.events.facts import Fact, decode_facts, encode_facts
 from bough.model.events.orders import LookUpMemo, Order, Refuse, SendSpan, StopSpan, TellGroupFinished
 from bough.model.outcomes import Failure
+from bough.model.reuse_scope import ReuseScope
 from bough.model.states import UNSUCCESSFUL, TaskState
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, On, TaskSpec
 from bough.policies.placement.fifo import Fifo
+from bough.policies.provisioning.static import Static
 from bough.policy.interface import PlacementPolicy, Policies
 from bough.testing.builders import BOOM, executor, submit
 
@@ -31,15 +33,16 @@ class Bench:
         *,
         policy: PlacementPolicy | None = None,
         memos: bool = False,
+        reuse: ReuseScope = ReuseScope.ALL,
         fail_fast: bool = False,
         **amounts: object,
     ) -> None:
-        self.policies = Policies(policy or Fifo())
+        self.policies = Policies(policy or Fifo(), provisioning=Static())
         self.machine = Machine(self.policies)
         self.twin = Machine(self.policies)
         self.now = 0.0
         self.orders: list[Order] = []
-        self.tell(facts.RunOpened(1, "test", "h", 1, fail_fast=fail_fast, memos=memos))
+        self.tell(facts.RunOpened(1, "test", "h", 1, fail_fast=fail_fast, memos=memos, reuse=reuse))
         if cores:
             self.tell(executor(1, cores, **amounts))
 
@@ -134,7 +137,7 @@ class Bench:
 
     def state(self, record: int, index: int = 0) -> str:
         """The word for the state of one task."""
-        return TaskState(self.record(record).state_of(index)).label
+        return TaskState(self.record(record).state_of(index)).name.lower()
 
     def states(self, *records: int) -> list[str]:
         """The words of loose tasks, or of all elements of one array."""

@@ -69,6 +69,24 @@ def test_what_fits_now_and_what_could_ever_fit(wants: object, now: bool, ever: b
     assert hall.executor.could_fit(record.needs) is ever
 
 
+@pytest.mark.parametrize(
+    ("has", "wants", "takes"),
+    [
+        ("3.12", "3.12", True),
+        ("3.12", "3.11", False),
+        ("3.12", "", True),  # a command
+        ("", "3.11", True),  # an executor of an older store
+    ],
+)
+@pytest.mark.parametrize("amounts", [{}, {"memory": 10}])
+def test_functions_go_only_where_their_python_is(has: str, wants: str, takes: bool, amounts: dict[str, int]) -> None:
+    hall = Hall(2, memory=1000, python=has)
+    record = hall.span(needs(1, python=wants, **amounts), mean=0.001).record
+    assert hall.executor.fits(record) is takes
+    assert hall.executor.could_fit(record.needs) is takes
+    assert hall.executor.takes_backlog(record) is takes
+
+
 def test_a_resource_it_has_not_is_free_in_no_amount() -> None:
     assert Hall().executor.free("moon") == 0
 

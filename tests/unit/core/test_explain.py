@@ -6,7 +6,7 @@ from bough.model.events.facts import ExecutorDrained, MemoLookedUp, Stopping
 from bough.model.events.news import Cancel, Hold
 from bough.model.ids import ExecutorId, RecordId
 from bough.model.outcomes import Cause, Failure
-from bough.testing.builders import array, group, limits, needs, on_array, on_element, on_group, task
+from bough.testing.builders import array, executor, group, limits, needs, on_array, on_element, on_group, task
 from tests.unit.core.core_bench import Bench, on
 
 
@@ -48,7 +48,7 @@ def test_it_failed() -> None:
     lines = bench.machine.explain(1)
     assert lines[:3] == [
         "task 1 failed: exit code 3",
-        "it was tried 2 times, 1 retries were allowed",
+        "it was tried 2 times, 1 retry was allowed",
         "the last lines of its stderr:",
     ]
     assert lines[3:] == [f"  line {n}" for n in range(10, 20)]
@@ -59,6 +59,33 @@ def test_it_was_not_run() -> None:
     bench.submit(task(1), array(2, 3, 1))
     bench.fail(1)
     assert why(bench, 2, 2) == "task 2.2 was not run: task 1 did not succeed: exit code 1"
+
+
+def test_it_was_not_run_because_of_some_elements_of_a_sweep() -> None:
+    bench = Bench(200)
+    bench.submit(array(1, 200), task(2, on_array(1)), task(3, on(2)))
+    for index in (7, 90, 150):
+        called = Failure(Cause.EXIT, "exit code 3", exit_code=3, parameters=f"n={index}")
+        bench.fail(1, index, failure=called)
+    said = [f"  task 1.{index} with n={index}: exit code 3" for index in (7, 90, 150)]
+    first = "was not run: 3 tasks that it comes after did not succeed:"
+    assert bench.machine.explain(2) == [f"task 2 {first}", *said]
+    assert bench.machine.explain(3) == [f"task 3 {first}", *said]
+
+
+def test_a_failed_function_has_parameters_and_a_traceback() -> None:
+    bench = Bench()
+    bench.submit(task(1))
+    trace = "Traceback:\n  File x\nValueError: bad"
+    bench.fail(1, failure=Failure(Cause.EXCEPTION, "ValueError: bad", traceback=trace, parameters="n=3"))
+    assert bench.machine.explain(1) == [
+        "task 1 failed: ValueError: bad",
+        "its parameters: n=3",
+        "its traceback:",
+        "  Traceback:",
+        "    File x",
+        "  ValueError: bad",
+    ]
 
 
 def test_it_was_cancelled() -> None:
@@ -86,7 +113,7 @@ def test_it_waits_on_an_executor_behind_others() -> None:
     bench.submit(task(1, template="x"))
     bench.end(1, seconds=0.001)
     bench.submit(task(2, template="x"), task(3, template="x"))
-    assert why(bench, 3) == "task 3 waits on host1 behind 1 others"
+    assert why(bench, 3) == "task 3 waits on host1 behind 1 other"
 
 
 def test_it_is_held() -> None:
@@ -96,6 +123,8 @@ def test_it_is_held() -> None:
     assert why(bench, 2) == "task 2 is held: a user held it; release it with: bough release 2"
     assert why(bench, 3, 1) == "task 3.1 is held: a user held 3.1; release it with: bough release 3.1"
     assert why(bench, 4).startswith("task 4 is held: its group g is held;")
+    bench.tell(Hold(on_group(2), disabled=True))
+    assert why(bench, 4) == "task 4 is held: its group g/sub is disabled; let it start with: bough enable g/sub"
     bench.tell(Hold(on_array(3)))
     assert "a user held its array" in why(bench, 3, 2)
     bench.tell(Hold(on_group(0)))
@@ -116,9 +145,28 @@ def test_no_executor_has_that_much() -> None:
     assert why(bench, 3).endswith("gpus 1 (the most there is: 0)")
 
 
-def test_it_is_not_all_in_one_place() -> None:
-    from bough.testing.builders import executor
+def test_no_executor_has_its_python() -> None:
+    bench = Bench(2, python="3.11")
+    bench.submit(task(1, name="f", needs=needs(1, python="3.12")), task(2, needs=needs(4, python="3.11")))
+    assert why(bench, 1) == (
+        "task 1 (f) is a function submitted from Python 3.12, and no executor with Python 3.12 is there"
+        " (those that are there have 3.11); start one with that Python: bough executor start"
+    )
+    assert why(bench, 2).startswith("task 2 needs 4 cores, Python 3.11, and no executor has that much: cores 4")
 
+
+def test_free_executors_of_another_python_are_named() -> None:
+    bench = Bench(1, python="3.11")
+    bench.tell(executor(2, 4, python="3.12"))
+    bench.submit(task(1, needs=needs(1, python="3.11")), task(2, needs=needs(1, python="3.11")), task(3))
+    assert bench.machine.explain(2) == [
+        "task 2 is ready and waits for 1 core, Python 3.11 to become free; the executor is busy",
+        "1 other executor has Python 3.12, where a function submitted from Python 3.11 cannot run",
+    ]
+    assert "was given to host2" in why(bench, 3)
+
+
+def test_it_is_not_all_in_one_place() -> None:
     bench = Bench(4)
     bench.tell(executor(2, 1, gpus=1))
     bench.submit(task(1, needs=needs(2, gpus=1)))
@@ -135,7 +183,10 @@ def test_every_executor_is_leaving() -> None:
 def test_everything_is_busy() -> None:
     bench = Bench(1)
     bench.submit(task(1), task(2))
-    assert why(bench, 2) == "task 2 is ready and waits for 1 core to become free; 1 spans are running on 1 executors"
+    assert why(bench, 2) == "task 2 is ready and waits for 1 core to become free; the executor is busy"
+    bench.tell(executor(2, 1))
+    bench.submit(task(3), task(4))
+    assert why(bench, 4).endswith("1 core to become free; all 2 executors that could run it are busy")
 
 
 def test_the_session_is_closing() -> None:
@@ -164,7 +215,7 @@ def test_it_waits_for_others() -> None:
     bench.submit(task(1), task(2, name="b"), array(3, 4), group(1, "g"), task(4, group=1))
     bench.submit(task(5, 1, 2, on_array(3), on_element(3, 1), on_group(1)))
     assert why(bench, 5) == (
-        "task 5 waits for task 1 (placed), task 2 (b) (ready), array 3 (4 of 4 not done), task 3.1 (ready), "
+        "task 5 waits for task 1 (ready), task 2 (b) (ready), array 3 (4 of 4 not done), task 3.1 (ready), "
         "group g (1 unfinished)"
     )
     bench.end(1)
@@ -180,10 +231,10 @@ def test_it_waits_for_many_others() -> None:
 def test_an_element_waits_for_things_of_its_own() -> None:
     bench = Bench(1)
     bench.submit(task(1), array(2, 3, element_after=((1, (on(1),)),)))
-    assert why(bench, 2, 1) == "task 2.1 waits for task 1 (placed)"
+    assert why(bench, 2, 1) == "task 2.1 waits for task 1 (ready)"
 
 
 def test_its_group_waits_for_others() -> None:
     bench = Bench(1)
     bench.submit(task(1), group(1, "g", 0, on(1)), group(2, "sub", 1), task(2, group=2))
-    assert why(bench, 2) == "its group g waits for task 1 (placed)"
+    assert why(bench, 2) == "its group g waits for task 1 (ready)"

@@ -142,7 +142,9 @@ def test_why_a_workflow_stands_still(bench: Bench, queries: Queries) -> None:
     assert queries.why_stuck(2) == ""
     bench.tell(news.Hold(on_group(2)))
     bench.wait(6)
-    assert "are held" in queries.why_stuck(2)
+    assert "are held; release them with bough release" in queries.why_stuck(2)
+    bench.tell(news.Hold(on_group(2), disabled=True))
+    assert "is disabled: bough enable" in queries.why_stuck(2)
     assert queries.why_stuck(99) == ""
 
 

@@ -267,7 +267,7 @@ def test_a_lost_executor_costs_what_ran_there_an_attempt() -> None:
     bench.submit(task(1), task(2))
     bench.start(1)
     turn = bench.tell(lost())
-    assert kinds(turn) == ["ElementFailed", "ExecutorLost"]
+    assert kinds(turn) == ["ElementFailed", "ExecutorLost", "Freed"]
     assert bench.states(1, 2) == ["ready", "ready"]
     assert bench.task(1).failures_of(0) == (0, 1)
     assert bench.failure(1).message == "the executor on host1 was lost: gone"

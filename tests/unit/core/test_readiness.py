@@ -9,6 +9,7 @@ from bough.model.events.facts import MemoLookedUp, SpanEnded
 from bough.model.events.news import Cancel, GroupClosed, Retry
 from bough.model.ids import GroupId, MemoKey, RecordId
 from bough.model.outcomes import Cause, Failure
+from bough.model.reuse_scope import ReuseScope
 from bough.model.tasks import Dep, Reuse
 from bough.testing.builders import array, group, limits, on_array, on_element, on_group, task
 from tests.unit.core.core_bench import Bench, kinds, on
@@ -43,6 +44,21 @@ def test_a_task_with_a_key_is_looked_up_before_it_runs() -> None:
     assert bench.states(1, 2) == ["waiting", "placed"]
     (order,) = bench.recalls
     assert (order.record, order.start, order.stop, order.reuse) == (1, 0, 1, ())
+
+
+def test_a_run_with_nothing_to_resume_looks_up_only_what_says_always() -> None:
+    bench = Bench(memos=True, reuse=ReuseScope.NONE)
+    same = Reuse(0, 2, RecordId(70), 0)
+    bench.submit(task(1, key=KEY), task(2, key=OTHER, always=True), array(3, 2, key=KEY, reuse=(same,), always=True))
+    assert bench.states(1, 2) == ["placed", "waiting"]
+    assert [(order.record, order.always) for order in bench.recalls] == [(2, True), (3, True)]
+    assert len(key_of_success(bench, 1)) == 16  # a later run may resume this one
+
+
+def test_a_run_that_resumes_looks_in_unfinished_runs_and_always_in_all() -> None:
+    bench = Bench(memos=True, reuse=ReuseScope.UNFINISHED)
+    bench.submit(task(1, key=KEY), task(2, key=OTHER, always=True))
+    assert [(order.record, order.always) for order in bench.recalls] == [(1, False), (2, True)]
 
 
 def test_the_key_it_is_looked_up_by_is_the_key_it_is_kept_by() -> None:

@@ -38,6 +38,12 @@ def release(record: TaskRecord) -> None:
     STATE.move(record, 0, 1, READY)
 
 
+def put(queue: ReadyQueue, record: TaskRecord, rank: float) -> None:
+    """Queue a record there."""
+    record.queue = queue
+    queue.push(record, rank)
+
+
 def drain(queue: ReadyQueue) -> list[int]:
     ids = []
     while (entry := queue.head()) is not None:
@@ -50,32 +56,32 @@ def test_the_lowest_key_comes_first() -> None:
     queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
     records = ready_records(4)
     for record, key in zip(records, [2.0, 1.0, 3.0, 0.0], strict=True):
-        queue.push(record, key)
+        put(queue, record, key)
     assert drain(queue) == [4, 2, 1, 3]
 
 
 def test_a_record_that_moves_to_another_key_is_found_once() -> None:
     queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
     first, second = ready_records(2)
-    queue.push(first, 1.0)
-    queue.push(second, 2.0)
-    queue.push(first, 3.0)
+    put(queue, first, 1.0)
+    put(queue, second, 2.0)
+    put(queue, first, 3.0)
     assert drain(queue) == [2, 1]
 
 
 def test_pushing_the_same_key_again_adds_nothing() -> None:
     queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
     (record,) = ready_records(1)
-    queue.push(record, 1.0)
-    queue.push(record, 1.0)
+    put(queue, record, 1.0)
+    put(queue, record, 1.0)
     assert len(queue) == 1
 
 
 def test_a_record_that_is_not_ready_any_more_is_dropped_when_it_surfaces() -> None:
     queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
     first, second = ready_records(2)
-    queue.push(first, 1.0)
-    queue.push(second, 2.0)
+    put(queue, first, 1.0)
+    put(queue, second, 2.0)
     hold(first)
     head = queue.head()
     assert head is not None
@@ -86,11 +92,11 @@ def test_a_record_that_is_not_ready_any_more_is_dropped_when_it_surfaces() -> No
 def test_a_dropped_record_can_come_back_under_its_old_key() -> None:
     queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
     (record,) = ready_records(1)
-    queue.push(record, 1.0)
+    put(queue, record, 1.0)
     hold(record)
     assert queue.head() is None
     release(record)
-    queue.push(record, 1.0)
+    put(queue, record, 1.0)
     assert drain(queue) == [1]
 
 
@@ -104,7 +110,7 @@ def pop(queue: ReadyQueue) -> Entry:
 def test_what_was_looked_at_is_put_back_in_its_place() -> None:
     queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
     for record in ready_records(3):
-        queue.push(record, float(record.id))
+        put(queue, record, float(record.id))
     looked_at = [pop(queue), pop(queue)]
     for entry in looked_at:
         queue.put_back(entry)
@@ -114,22 +120,22 @@ def test_what_was_looked_at_is_put_back_in_its_place() -> None:
 def test_what_was_placed_meanwhile_is_not_put_back() -> None:
     queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
     (record,) = ready_records(1)
-    queue.push(record, 1.0)
+    put(queue, record, 1.0)
     entry = pop(queue)
     hold(record)
     queue.put_back(entry)
     assert len(queue) == 0
     release(record)
-    queue.push(record, 1.0)
+    put(queue, record, 1.0)
     assert drain(queue) == [1]
 
 
 def test_an_entry_of_an_older_key_is_not_put_back() -> None:
     queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
     (record,) = ready_records(1)
-    queue.push(record, 1.0)
+    put(queue, record, 1.0)
     entry = pop(queue)
-    queue.push(record, 5.0)
+    put(queue, record, 5.0)
     queue.put_back(entry)
     assert len(queue) == 1
     assert drain(queue) == [1]
@@ -139,23 +145,23 @@ def test_one_whose_priority_changes_and_changes_back_keeps_its_place_and_is_foun
     queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
     first, second, third = ready_records(3)
     for record in (first, second, third):
-        queue.push(record, 0.0)
+        put(queue, record, 0.0)
     for priority in (1, 0):
         second.priority = priority
-        queue.push(second, 0.0)
+        put(queue, second, 0.0)
     assert drain(queue) == [first.id, second.id, third.id]
 
 
 def test_what_was_taken_and_is_not_ready_any_more_can_come_again() -> None:
     queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
     (record,) = ready_records(1)
-    queue.push(record, 0.0)
+    put(queue, record, 0.0)
     entry = queue.take()
     assert entry is not None
     hold(record)
     queue.put_back(entry)
     release(record)
-    queue.push(record, 0.0)
+    put(queue, record, 0.0)
     assert drain(queue) == [record.id]
 
 

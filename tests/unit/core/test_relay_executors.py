@@ -47,6 +47,15 @@ def test_a_span_of_unknown_tasks_is_as_wide_as_there_are_cores() -> None:
     assert hall.free(1) == 0
 
 
+def test_functions_go_only_to_a_relay_whose_executors_have_their_python() -> None:
+    hall = Hall(structs.replace(relay(1, 10), python="3.11"), structs.replace(relay(2, 10), python="3.12"))
+    (span,) = hall.turn(submit(array(1, 5, needs=needs(1, python="3.12"))))
+    assert (span.executor, span.start, span.stop) == (2, 0, 5)
+    hall.turn(facts.ExecutorResized(2, needs(6), 6, needs(1)))
+    assert {s.executor for s in hall.turn(submit(array(2, 5, needs=needs(1, python="3.12"))))} == {2}
+    assert hall.turn(submit(array(3, 5, needs=needs(1, python="3.13")))) == []
+
+
 def test_cores_come_back_as_elements_end_and_are_filled_again() -> None:
     hall = Hall(relay(1, 10))
     (span,) = hall.turn(submit(array(1, 100)))

@@ -238,7 +238,7 @@ def test_a_disabled_group_is_named_and_only_that_is_enabled() -> None:
     bench = Bench(1)
     bench.submit(group(1, "g"), group(2, "sub", 1), task(1), task(2, group=2))
     bench.tell(news.Hold(on_group(1), disabled=True))
-    assert bench.machine.explain(2) == ["task 2 is held: its group g is disabled; bough enable g"]
+    assert bench.machine.explain(2) == ["task 2 is held: its group g is disabled; let it start with: bough enable g"]
     enable = news.Release(on_group(2), enabled=True)
     assert Queries(bench.machine).preview(enable).not_changed == ["group g/sub: is not disabled"]
     assert bench.tell(enable).facts == []
@@ -252,7 +252,9 @@ def test_a_disabled_group_says_what_runs_on() -> None:
     bench = Bench(1)
     bench.submit(group(1, "g"), task(1, group=1), task(2, group=1))
     deed = news.Hold(on_group(1), disabled=True)
-    assert Queries(bench.machine).preview(deed).not_changed == ["1 of group g run on; end them: bough stop --disable"]
+    assert Queries(bench.machine).preview(deed).not_changed == [
+        "1 running task of group g; to end what runs as well: bough stop --disable g"
+    ]
 
 
 def test_a_held_group_can_be_released_but_not_enabled() -> None:

@@ -40,7 +40,7 @@ def finished() -> Bench:
 
 
 def kept(bench: Bench, run: int = 2) -> bytes:
-    return retirement.pack(list(retirement.pieces(bench.machine.state.workflows[run])))
+    return retirement.pack(list(retirement.pieces(bench.machine.state, run)))
 
 
 def test_one_that_is_over_leaves_and_comes_back_as_it_was() -> None:
@@ -168,7 +168,7 @@ def test_a_big_one_is_kept_in_pieces() -> None:
     machine = bench.machine
     machine.turn(0.0, [facts.Submitted([task(100 + number, group=2) for number in range(many)])])
     machine.turn(0.0, [news.Cancel(Dep(On.GROUP, 2)), news.GroupClosed(GroupId(2)), facts.RunClosed(2)])
-    found = list(retirement.pieces(machine.state.workflows[2]))
+    found = list(retirement.pieces(machine.state, 2))
     assert len(found) == 3
     assert sum(len(piece.tasks) for piece in retirement.unpack(retirement.pack(found))) == many
 

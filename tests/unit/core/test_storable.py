@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from random import Random
 
 import pytest
 from core_bench import Bench
@@ -62,7 +63,7 @@ def test_an_executor_in_trouble_for_months_gets_the_longest_rest():
     found.suspensions, found.trouble = 5_000, 5
     effects = Effects()
     effects.to_suspend.append(found)
-    written = Intake(bench.machine.state).take_in([], effects)
+    written = Intake(bench.machine.state, Random(0)).take_in([], effects)
     assert [fact.until for fact in written if isinstance(fact, facts.ExecutorSuspended)] == [3600.0]
 
 

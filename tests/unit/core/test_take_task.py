@@ -113,6 +113,6 @@ def test_the_site_of_older_stores_is_the_same() -> None:
     old.replay(3, 0.0, [structs.replace(written[0], site="hand"), *written[1:]])
 
     (executor,) = Queries(old).executors()
-    assert (executor.site, executor.is_manual, executor.spans) == ("manual", True, 1)
+    assert (executor.site, executor.is_manual, executor.tasks) == ("manual", True, 1)
     assert Queries(old).manual_executors() == [9]
     assert Queries(old).state_of(1, 0) is TaskState.RUNNING

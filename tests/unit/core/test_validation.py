@@ -21,7 +21,7 @@ from tests.unit.core.core_bench import Bench, on
         (on_group(9), "task 5 depends on group 9, which does not exist"),
         (on_element(2, 3), "task 5 depends on task 2.3, but 2 has 3 tasks"),
         (on_element(2, -1), "task 5 depends on task 2.-1, but 2 has 3 tasks"),
-        (on_element(1, 1), "task 5 depends on task 1.1, but 1 has 1 tasks"),
+        (on_element(1, 1), "task 5 depends on task 1.1, but 1 has 1 task"),
         (on_element(3, 0), "task 5 depends on task 3.0, but 3 has 0 tasks"),
         (on_group(0), "task 5 cannot depend on the whole workflow it is part of"),
         (on(5), "task 5 depends on itself"),

@@ -64,7 +64,10 @@ def test_numbers_beyond_a_store_are_refused_with_their_line(number: str) -> None
         assert refused(lambda option=option: grouped_list.read(f"group=g {option}={number} ::\n", "f")).startswith(
             "f:1: "
         )
-    for line in (f"RETRY A {number}", f"MAXJOBS c {number}", f"PRE_SKIP A {number}", f"RETRY A 1 UNLESS-EXIT {number}"):
+    lines = [f"RETRY A {number}", f"MAXJOBS c {number}", f"PRE_SKIP A {number}"]
+    if number != "-1":  # that may be a signal
+        lines += [f"RETRY A 1 UNLESS-EXIT {number}", f"ABORT-DAG-ON A {number}"]
+    for line in lines:
         assert refused(lambda line=line: dag(f"JOB A a.sub\n{line}\n")).startswith("w.dag:2: ")
     for setting in ("request_cpus", "request_memory", "max_retries", "priority"):
         if (setting, number) != ("priority", "-1"):

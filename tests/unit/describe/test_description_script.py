@@ -82,7 +82,7 @@ def test_attributes_of_the_system_and_of_the_user() -> None:
 
 def test_mistakes_are_told_with_their_line() -> None:
     assert error_of(WAVE) == "script.py:3: IndexError: list index out of range"
-    assert error_of(WAVE_SHORT).startswith("script.py:3: script.py takes 1 argument, and 0 were given")
+    assert error_of(WAVE_SHORT).startswith("script.py:3: script.py takes 1 argument, not 0")
     assert "'x' is no int" in error_of(WAVE_SHORT, "x")
     assert error_of("Levels = [\n").startswith("script.py:")
     assert error_of("import sys\nsys.exit('no data')\n") == "script.py: no data"

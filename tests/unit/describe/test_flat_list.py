@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from bough.describe.flat_list import FlatTask, read, write
+from bough.describe.flat_list import FlatTask, flat_steps, read, write
+from bough.describe.steps import For
 from bough.errors import InvalidWorkload
 
 
@@ -112,9 +113,9 @@ def test_a_long_chain_written_backwards_is_no_problem() -> None:
         ("a: after=b :: 1", "list.txt:1: after=b: no line has the name 'b'"),
         ("a: colour=red :: 1", "list.txt:1: 'colour=red' is not one of the options"),
         ("a: cores 2 :: 1", "list.txt:1: 'cores' is not one of the options"),
-        ("a: cores=two :: 1", "list.txt:1: cores=two: expected a number above 0, such as 2"),
-        ("a: cores=0 :: 1", "list.txt:1: cores=0: expected a number above 0"),
-        ("a: cores=inf :: 1", "list.txt:1: cores=inf: expected a number above 0"),
+        ("a: cores=two :: 1", "list.txt:1: cores=two: expected a number such as 2"),
+        ("a: cores=-1 :: 1", "list.txt:1: cores=-1: expected a number such as 2"),
+        ("a: cores=inf :: 1", "list.txt:1: cores=inf: expected a number such as 2"),
         ("a: memory=lots :: 1", "list.txt:1: memory=lots: expected an amount such as 4GB"),
         ("a: memory=infGB :: 1", "list.txt:1: memory=infGB: expected an amount"),
         ("a: timeout=-1 :: 1", "list.txt:1: timeout=-1: expected a time such as 90s"),
@@ -158,3 +159,48 @@ def test_a_hundred_thousand_lines_are_read_in_about_a_second() -> None:
     begun = time.process_time()
     assert len(read(text, "list.txt")) == 100_000
     assert time.process_time() - begun < 3  # a second on an idle machine
+
+
+# --- declared files -------------------------------------------------------------------------------------
+
+
+def test_a_task_comes_after_those_that_write_what_it_reads() -> None:
+    text = "in=mid.txt out=end.txt :: sort mid.txt\nin=a%20b.txt,c out=./mid.txt :: cat 'a b.txt' c > mid.txt\n"
+    tasks = read(text, "list.txt")
+    assert [task.line for task in tasks] == [2, 1]
+    assert tasks[0].reads == ("a b.txt", "c")
+    assert [step.waits for step in flat_steps(tasks, "list.txt")] == [(), ((For.TASK, 1),)]
+    assert read(write(tasks), "list.txt") == [tasks[0]._replace(line=1), tasks[1]._replace(line=2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("out=a :: x\nout=./a :: y\n", r"list.txt:2: ./a is written by x too \(line 1\)"),
+        ("in=b out=a :: x\nin=a out=b :: y\n", r"list.txt:1: these tasks wait for each other: x -> y -> x"),
+        ("in=a,,b :: x\n", "list.txt:1: in=a,,b: give one path or several"),
+        ("out= :: x\n", "list.txt:1: out=: give one path"),
+        ("inn=a :: x\n", r"did you mean in\?"),
+    ],
+)
+def test_wrong_declarations_are_named(text: str, said: str) -> None:
+    with pytest.raises(InvalidWorkload, match=said):
+        flat_steps(read(text, "list.txt"), "list.txt")
+
+
+def test_a_file_is_not_read_and_written_by_one_task() -> None:
+    with pytest.raises(InvalidWorkload, match=r"list.txt:1: .*a is declared as an input and as an output"):
+        flat_steps([FlatTask("x", reads=("a",), writes=("a",), line=1)], "list.txt")
+
+
+def test_amounts_that_grow_are_read_and_written() -> None:
+    (task,) = read("memory=2GB*2 timeout=90s*1.5 retries=3 :: x\n", "list.txt")
+    assert (task.memory, task.memory_growth, task.timeout, task.timeout_growth) == (2 * 10**9, 2, 90, 1.5)
+    assert read(write([task]), "list.txt") == [task]
+    assert flat_steps([task], "list.txt")[0].task.memory_growth == 2  # type: ignore[union-attr]
+    for text, said in (
+        ("memory=2GB*1 retries=1 :: x", "such as 4GB\\*2"),
+        ("memory=2GB*2 :: x", "give retries= as well"),
+    ):
+        with pytest.raises(InvalidWorkload, match=f"list.txt:1: .*{said}"):
+            flat_steps(read(text, "list.txt"), "list.txt")

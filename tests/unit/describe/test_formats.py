@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bough.describe import formats
-from bough.describe.formats import Source, find_reader, read, write
+from bough.describe.formats import FLAT, Source, find_reader, read, write
 from bough.describe.plan import Plan, PlanGroup, PlanTask, tidy
 from bough.errors import InvalidWorkload, UserError
 from tests.unit.describe.description_scripts import KINGS, SURVEY, SURVEY_SHORT, TWO_LEVELS, WAVE, described
@@ -218,6 +218,35 @@ mqsub -deps "crunch" -l "audit" -c "echo"
     assert (task.command, task.affinity, task.attributes) == ("./pack $HOME", True, {"est": "3"})
 
 
+def test_a_command_of_several_lines_stays_one() -> None:
+    text = "if true; then\n  # no comment\n\n  echo \"a\\\\b\" 'c\nd' $x\nfi"
+    plan = Plan(root=PlanGroup("", tasks=[PlanTask(text, "x"), PlanTask("echo c", after=["x"])], pipeline=False))
+    again = opened(write(plan, "mqsub"), "script.sh")
+    assert [group.tasks[0].command for group in again.root.groups] == [text, "echo c"]
+
+
+def test_tasks_of_a_group_that_is_no_pipeline_do_not_wait_for_each_other() -> None:
+    limited = PlanGroup(
+        "big",
+        after=["a"],
+        groups=[PlanGroup("inner", tasks=[PlanTask("i")])],
+        tasks=[PlanTask("b", "b", env={"X": "1 #2%"}), PlanTask("c", "c", after=["b"]), PlanTask("d")],
+        pipeline=False,
+        limit=2,
+    )
+    tasks = [PlanTask("a", "a"), PlanTask("e", "e", after=["big"]), PlanTask("f", "f", after=["c"])]
+    plan = Plan(root=PlanGroup("", groups=[limited], tasks=tasks, pipeline=False))
+    again = opened(write(plan, "mqsub"), "script.sh")
+    after = {group.name: set(group.after) for group in again.root.groups}
+    assert after["b"] == {"inner"} or after["b"] == {"inner", "a"}
+    assert "b" in after["c"]
+    assert not after["big_3"] & {"b", "c"}
+    assert after["e"] == {"big"}
+    assert after["big"] >= {"b", "c", "big_3", "inner"}
+    assert after["f"] == {"c"}
+    assert next(group for group in again.root.groups if group.name == "b").tasks[0].env == {"X": "1 #2%"}
+
+
 @pytest.mark.parametrize("name", ["wave", "survey", "two levels", "kings"])
 def test_all_jobs_are_among_the_calls(name: str) -> None:
     plan = PLANS[name]()
@@ -281,3 +310,19 @@ def test_mistakes_in_a_list_are_told_with_their_line() -> None:
     assert flat_error("group=a cores=2 ::\n").startswith("list.txt:1: cores= is not one of the options level,")
     assert flat_error("group=a/ :: true\n").startswith("list.txt:1: group=a/: '' is no name")
     assert flat_error("group=a release=x :: true\n") == "list.txt:1: release=x: expected yes or no"
+
+
+def test_the_order_that_files_make_is_written_in_forms_that_have_no_files() -> None:
+    text = "in=mid.txt out=end.txt :: sort mid.txt > end.txt\nin=raw.txt out=mid.txt :: cp raw.txt mid.txt\n"
+    source = Source("list.txt", text)
+
+    def written(form: str) -> str:
+        return write(read(source, FLAT), form)
+
+    assert written("flat") == text
+    assert '"writes"' in written("json")
+    assert "mid_txt:" in written("make")
+    order = written("mqsub").splitlines()
+    assert "cp raw.txt" in order[0]
+    assert '-deps "mid_txt"' in order[1]
+    assert "->" in written("dot")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bough.describe.make.make_database import MakeTarget, ignored_lines, read_output
 
 OUTPUT = """hello from the Makefile
@@ -129,3 +131,34 @@ def test_canned_recipes_have_prefixes_line_by_line() -> None:
 
 def test_lines_that_expanded_to_nothing_are_passed_over() -> None:
     assert flags(["rm x", "cc -c a.c"], ["$(if $(V),echo $@)", "-rm $(THING)", "$(CC) -c $<"]) == [True, False]
+
+
+def test_lines_of_many_references_are_compared_in_no_time() -> None:
+    """One expression would try all ways to divide a line among the references."""
+    many = " ".join(f"$(V{number})" for number in range(40))
+    recipe = [f"$(CC) {many} -o $@ z", f"-rm {many} y", "$(if $(V),echo $@)"]
+    assert flags([f"cc {'a b ' * 200}-o t x", f"rm {'a b ' * 200}y"], recipe) == [False, True]
+    assert flags(["cc a -o t   z", "rm y"], recipe) == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_rm"),
+    [("rm a b", True), ("rm  a x b", True), ("rm b a", False), ("xrm a b", False), ("rm a b c", False)],
+)
+def test_the_words_of_a_line_stand_in_it_in_their_order(line: str, is_rm: bool) -> None:
+    assert flags([line], ["-rm a $(MORE) b", "$(if $(V),nothing)!"]) == [is_rm]
+
+
+def test_a_trace_is_read_in_time_linear_in_its_lines() -> None:
+    long = "Makefile:3: target '" * 20_000
+    told = read_output(
+        f"{long}\n{long}a' does not exist\nMakefile:7: update target '{'x' * 9} due to: b\n{long}' due to: c\n"
+    )
+    assert [made.target for made in told.made] == ["a"]
+
+
+def test_a_trace_says_where_a_target_is_made_and_why() -> None:
+    told = read_output("a b:7: update target 'all' due to: x y\ncc\n<builtin>: target 'z.o' does not exist\n")
+    first, second = told.made
+    assert (first.target, first.file, first.line, first.newer, first.lines) == ("all", "a b", 7, ("x", "y"), ["cc"])
+    assert (second.target, second.file, second.line) == ("z.o", "", 0)

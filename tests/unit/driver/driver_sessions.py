@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from types import SimpleNamespace
 from typing import Any
@@ -43,9 +44,15 @@ class FakeArray:
 
 
 class FakeSession:
-    """Ends arrays in a thread, one after the other, and notes how many tasks were unfinished at most."""
+    """Ends arrays in a thread, one after the other, and notes how many tasks were unfinished at most.
 
-    def __init__(self) -> None:
+    `one_by_one`: also the elements of an array end one after the other, with a moment between them.
+    """
+
+    def __init__(self, *, one_by_one: bool = False) -> None:
+        self._one_by_one = one_by_one
+        self.may_end = threading.Event()
+        self.may_end.set()
         self.sizes: list[int] = []
         self.most = 0
         self._left = 0
@@ -78,6 +85,12 @@ class FakeSession:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting)
                 array = self._waiting.popleft()
-                self._left -= array._elements.left
-            array._elements.left = 0
+            assert self.may_end.wait(60)
+            while array._elements.left:
+                count = 1 if self._one_by_one else array._elements.left
+                if self._one_by_one:
+                    time.sleep(0.0005)
+                with self._changed:
+                    self._left -= count
+                array._elements.left -= count
             array.ended.set()

@@ -157,3 +157,18 @@ def test_a_start_that_is_not_there_is_an_error_that_names_it(tmp_path: Path) -> 
     run = _run(tmp_path, "--seed", "3", "--start", "missing.json")
     assert run.returncode == 2
     assert "missing.json" in run.stderr
+
+
+def test_a_program_that_is_told_to_end_writes_what_it_has_found(tmp_path: Path) -> None:
+    out = tmp_path / "fold.json"
+    command = [sys.executable, str(PROGRAM), "HPHPPHHPHPPHPHHPPHPH", "--seed", "7", "--iterations", "100000"]
+    with subprocess.Popen([*command, "--pad", "0.01", "--out", str(out)], stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        for _ in range(5):
+            running.stdout.readline()
+        running.terminate()
+        rest = running.stdout.read().splitlines()
+    assert running.returncode == 0
+    written = json.loads(out.read_text())
+    assert len(written["scores"]) == 5 + len(rest)
+    assert written["energy"] == fold.checked_energy("HPHPPHHPHPPHPHHPPHPH", written["moves"])

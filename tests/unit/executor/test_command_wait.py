@@ -28,7 +28,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.ours, self.theirs = socket.socketpair()
-        board = new_cells()
+        board, _ = new_cells()
         self.inbox = WorkerInbox(self.ours, -1, Blobs({}), board)
         self.speaker = WorkerReports(self.ours, "", board)
         self.waiting = CommandWait(self.inbox, self.speaker)
@@ -71,7 +71,7 @@ def test_a_command_that_is_stopped_is_ended(desk: Desk, message: object) -> None
     _, status = desk.wait("sleep 600")
     assert os.WTERMSIG(status) == signal.SIGKILL
     assert desk.waiting.end is not None
-    assert desk.waiting.end.failure is None
+    assert desk.waiting.end.verdict is None
 
 
 def test_a_command_is_ended_with_the_verdict_of_its_executor(desk: Desk) -> None:
@@ -79,7 +79,7 @@ def test_a_command_is_ended_with_the_verdict_of_its_executor(desk: Desk) -> None
     _, status = desk.wait("sleep 600")
     assert os.WTERMSIG(status) == signal.SIGTERM
     assert desk.waiting.end is not None
-    assert desk.waiting.end.failure == TOO_LONG
+    assert desk.waiting.end.verdict == TOO_LONG
 
 
 def test_a_command_that_does_not_mind_the_verdict_is_killed_after_the_grace(desk: Desk) -> None:
@@ -87,7 +87,7 @@ def test_a_command_that_does_not_mind_the_verdict_is_killed_after_the_grace(desk
     _, status = desk.wait("trap '' TERM; while :; do sleep 0.05; done")
     assert os.WTERMSIG(status) == signal.SIGKILL
     assert desk.waiting.end is not None
-    assert desk.waiting.end.failure == TOO_LONG
+    assert desk.waiting.end.verdict == TOO_LONG
 
 
 def test_a_verdict_on_a_command_that_has_ended_concerns_no_other_and_stops_nothing(desk: Desk) -> None:
@@ -104,7 +104,7 @@ def test_a_command_that_is_stopped_is_not_given_a_verdict(desk: Desk) -> None:
     desk.theirs.sendall(b"".join(map(frame, orders)))
     desk.wait("sleep 600")
     assert desk.waiting.end is not None
-    assert desk.waiting.end.failure is None
+    assert desk.waiting.end.verdict is None
 
 
 def test_news_are_told_while_a_command_runs_on(desk: Desk) -> None:

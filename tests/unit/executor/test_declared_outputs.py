@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
+from bough.executor.devices import WorkerDevices
 from bough.executor.files.declared_outputs import Outputs
 from bough.executor.processes import Unstartable
 from bough.executor.worker.environment import Environments, ProgramPaths
@@ -65,15 +67,33 @@ def test_programs_are_found_as_a_shell_finds_them(tmp_path: Path) -> None:
 
 
 def test_thread_counts_follow_the_cores_unless_they_are_set() -> None:
-    made = Environments({b"MKL_NUM_THREADS": b"8"}).make({"OPENBLAS_NUM_THREADS": "5"}, 2.5, "7.1", 3)
+    made = Environments({b"MKL_NUM_THREADS": b"8"}, WorkerDevices()).make({"OPENBLAS_NUM_THREADS": "5"}, 2.5, "7.1", 3)
     assert made[b"OMP_NUM_THREADS"] == b"2"
     assert made[b"MKL_NUM_THREADS"] == b"8"
     assert made[b"OPENBLAS_NUM_THREADS"] == b"5"
     assert (made[b"BOUGH_TASK"], made[b"BOUGH_ATTEMPT"]) == (b"7.1", b"3")
 
 
+def without_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that keeps no extended attributes."""
+
+    def refuse(*_: object, **__: object) -> bytes:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    monkeypatch.setattr(os, "setxattr", refuse)
+    monkeypatch.setattr(os, "getxattr", refuse)
+
+
+def need_attributes(folder: Path) -> None:
+    try:
+        os.setxattr(folder, "user.test", b"")
+    except OSError:
+        pytest.skip("this file system keeps no extended attributes")
+
+
 @pytest.mark.parametrize("old", [False, True])
 def test_of_two_attempts_at_a_time_the_first_to_show_its_output_wins_and_both_say_so(tmp_path: Path, old: bool) -> None:
+    need_attributes(tmp_path)
     final = tmp_path / "out.txt"
     if old:
         final.write_text("of an earlier run")
@@ -89,6 +109,72 @@ def test_of_two_attempts_at_a_time_the_first_to_show_its_output_wins_and_both_sa
     assert final.read_text() == "second"
     assert late == shown
     assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+
+
+def test_without_attributes_the_same_bytes_stay_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_attributes(monkeypatch)
+    final = tmp_path / "out.txt"
+    first, second = (Outputs({"o": str(final)}, 1, 0, attempt) for attempt in (1, 2))
+    first.prepare()
+    second.prepare()
+    for outputs in (first, second):
+        Path(outputs.hidden["o"]).write_text("the same")
+
+    shown = second.show()
+    number = final.stat().st_ino
+
+    assert first.show() == shown
+    assert final.stat().st_ino == number
+    assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+
+
+@pytest.mark.parametrize("attributes", [False, True])
+@pytest.mark.parametrize("old", [False, True])
+def test_what_a_stranger_wrote_meanwhile_is_never_reported_as_the_commands_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: bool, attributes: bool
+) -> None:
+    if not attributes:
+        without_attributes(monkeypatch)
+    final = tmp_path / "out.txt"
+    if old:  # shown by this task, so that a stranger who writes into it finds its signature there
+        earlier = Outputs({"o": str(final)}, 1, 0, 1)
+        earlier.prepare()
+        Path(earlier.hidden["o"]).write_text("of an earlier attempt")
+        earlier.show()
+    outputs = Outputs({"o": str(final)}, 1, 0, 2)
+    outputs.prepare()
+    final.write_text("of a stranger")
+    Path(outputs.hidden["o"]).write_text("of the command")
+
+    (shown,) = outputs.show()
+
+    assert final.read_text() == "of the command"
+    assert (shown.size, shown.mtime_ns) == (final.stat().st_size, final.stat().st_mtime_ns)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+
+
+def test_a_task_of_another_workflow_with_the_same_number_is_a_stranger(tmp_path: Path) -> None:
+    final = tmp_path / "out.txt"
+    theirs, ours = (Outputs({"o": str(final)}, 1, 0, 1, mark=mark) for mark in (b"theirs:1", b"ours:1"))
+    ours.prepare()
+    theirs.prepare()
+    Path(theirs.hidden["o"]).write_text("theirs")
+    theirs.show()
+    Path(ours.hidden["o"]).write_text("of ours")
+    (shown,) = ours.show()
+    assert (final.read_text(), shown.size) == ("of ours", 7)
+
+
+def test_a_folder_of_a_stranger_is_not_deleted(tmp_path: Path) -> None:
+    final = tmp_path / "out"
+    outputs = Outputs({"o": str(final)}, 1, 0, 1)
+    outputs.prepare()
+    final.mkdir()
+    (final / "theirs").touch()
+    Path(outputs.hidden["o"]).write_text("of the command")
+    with pytest.raises(OSError, match="out"):
+        outputs.show()
+    assert os.listdir(final) == ["theirs"]
 
 
 def test_a_later_attempt_replaces_what_an_earlier_one_had_shown(tmp_path: Path) -> None:

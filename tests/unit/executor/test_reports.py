@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 import os
-import pickle
 from pathlib import Path
 
 from bough.executor.reports import MOST_TOGETHER, MOST_WRITTEN, Reports
-from bough.executor.worker.serialisation import pack_error
 from bough.executor.worker.worker_channel import SpanProgress, batch_ends
 from bough.model.events.news import CallsEnded, WorkReturned, WorkSucceeded
 from bough.model.ids import SpanId
@@ -99,23 +97,3 @@ def test_results_of_many_like_tasks_become_several_pieces_of_news() -> None:
         assert sum(map(len, one.results)) < 2 << 20
         start += len(one.results)
     assert start == 40
-
-
-class Loaded(Exception):
-    pass
-
-
-def test_an_exception_that_is_too_big_travels_as_one_that_says_the_same() -> None:
-    error = Loaded("too much")
-    error.data = bytes(40 << 20)  # type: ignore[attr-defined]
-    found = pickle.loads(pack_error(error))
-    assert type(found) is RuntimeError
-    assert str(found) == "Loaded: too much"
-    error.data = bytes(1 << 20)  # type: ignore[attr-defined]
-    assert type(pickle.loads(pack_error(error))) is Loaded
-
-
-def test_a_traceback_that_is_too_long_loses_its_middle() -> None:
-    error = pickle.loads(pack_error(ValueError("x" * (3 << 20))))
-    assert type(error) is ValueError
-    assert len(str(error.__cause__)) < 2 << 20

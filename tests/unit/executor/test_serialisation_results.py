@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from bough.api.futures.remote_exceptions import load_exception
 from bough.executor import disk_space_wait
 from bough.executor.disk_space_wait import GivenUp, SpaceWait
 from bough.executor.worker.serialisation import (
     SMALL,
-    RemoteTraceback,
     exception_failure,
     loading_failure,
     one_line,
@@ -68,16 +68,13 @@ def failure_of(fn: Any) -> Failure:
     raise AssertionError("did not raise")
 
 
-def test_an_exception_keeps_its_type_and_its_traceback_as_its_cause() -> None:
+def test_a_failure_has_the_exception_and_its_traceback() -> None:
     def inner() -> None:
         raise KeyError("colour")
 
     failure = failure_of(inner)
-    error = pickle.loads(failure.error)
-    assert isinstance(error, KeyError)
-    assert isinstance(error.__cause__, RemoteTraceback)
-    assert "in inner" in str(error.__cause__)
-    assert "failure_of" not in str(error.__cause__)
+    assert isinstance(load_exception(failure), KeyError)
+    assert "in inner" in failure.traceback
     assert failure.message == "KeyError: 'colour'"
 
 
@@ -91,6 +88,7 @@ def test_messages_are_one_line() -> None:
     [
         (ModuleNotFoundError("No module named 'zzz'", name="zzz"), Cause.NOT_STARTED, "'zzz'"),
         (TypeError("bad bytes"), Cause.UNSENDABLE, "bad bytes"),
+        (OSError(errno.ENOSPC, "No space left on device"), Cause.NOT_STARTED, "No space left"),
     ],
 )
 def test_what_cannot_be_loaded_says_what_is_missing(error: Exception, cause: Cause, word: str) -> None:
@@ -122,12 +120,17 @@ class FullDisk:
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_result_waits_for_a_full_store_and_says_so_once(monkeypatch, tmp_path, number) -> None:
-    disk, said = FullDisk(monkeypatch, 3, number), []
-    found = write_result(b"result", str(tmp_path), "r", SpaceWait(said.append))
+    disk, said, marks = FullDisk(monkeypatch, 3, number), [], []
+    pause = SpaceWait(said.append, mark=marks.append)
+    found = write_result(b"result", str(tmp_path), "r", pause)
+    assert marks == [True, True, True, False]
+    write_result(b"another", str(tmp_path), "r", pause)
+    assert marks == [True, True, True, False]
+    found = write_result(b"result", str(tmp_path), "r", pause)
     assert found == ResultFile(str(tmp_path / "r.pickle"), 6)
     assert (tmp_path / "r.pickle").read_bytes() == b"result"
     assert os.listdir(tmp_path) == ["r.pickle"]
-    assert disk.tried == 4
+    assert disk.tried == 6
     assert len(said) == 1
     assert "the disk is full: free some space" in said[0]
 
@@ -137,8 +140,20 @@ def test_a_result_that_finds_the_executors_own_disk_full_is_a_failure_of_the_pla
     found = write_result(b"result", str(tmp_path), "r")
     assert isinstance(found, Failure)
     assert (found.cause, found.site) == (Cause.EXCEPTION, True)
-    assert isinstance(pickle.loads(found.error), OSError)
+    assert isinstance(load_exception(found), OSError)
     assert os.listdir(tmp_path) == []
+
+
+class WritesWhenPacked:
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_result_whose_own_packing_meets_a_full_disk_is_not_called_unpicklable(tmp_path: Path) -> None:
+    ((_, _, found),) = pack_results(0, [WritesWhenPacked()], str(tmp_path), "r")
+    assert isinstance(found, Failure)
+    assert (found.cause, found.site) == (Cause.EXCEPTION, True)
+    assert "No space left" in found.message
 
 
 def test_another_failure_to_write_a_result_is_not_waited_for(monkeypatch, tmp_path) -> None:
@@ -174,7 +189,7 @@ def test_what_is_printed_waits_for_space_whole_and_in_order(monkeypatch, tmp_pat
                     raise OSError(errno.ENOSPC, "full")
                 return real(self, data)
         streams._Counting.__bases__ = (Small,)
-        made = streams.Streams(sys.argv[1], "x1", worker_protocol.new_cells(), said.append)
+        made = streams.Streams(sys.argv[1], "x1", worker_protocol.new_cells()[0], said.append)
         print("a line that is printed")
         print("and another one")
         made.take()

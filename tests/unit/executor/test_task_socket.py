@@ -16,6 +16,7 @@ from bough.executor.descriptors import Descriptors
 from bough.executor.task_socket import VARIABLE, TaskSocket
 from bough.testing.builders import here_question
 from bough.wire.executor_messages import StopElements, TaskAnswer, TaskRequest
+from bough.wire.here_questions import Report
 from tests.second_user import NOBODY, needs_root
 
 FOUND = (7, 3, 0, 1)  # span, record, index and attempt of the only task that runs here
@@ -28,12 +29,17 @@ class Desk:
         self.descriptors = Descriptors()
         self.said: list[TaskRequest] = []
         self.groups: list[int] = []
-        self.here = TaskSocket(self.descriptors, self.find, self.said.append)
+        self.reported: list[tuple[int, int, Report]] = []
+        self.here = TaskSocket(self.descriptors, self.find, self.said.append, self.report)
         self.address = os.environ[VARIABLE]
 
     def find(self, task: tuple[int, int, int] | None, group: int) -> tuple[int, int, int, int] | None:
         self.groups.append(group)
         return FOUND if task in {None, (3, 0, 1)} else None
+
+    def report(self, span: int, index: int, report: Report) -> str:
+        self.reported.append((span, index, report))
+        return "" if len(self.reported) < 3 else "it is enough"
 
     def turn(self) -> None:
         self.descriptors.wait(5.0)
@@ -66,6 +72,17 @@ def line(what: str, task: object = (3, 0, 1), **arguments: object) -> bytes:
 def answer(caller: socket.socket) -> dict[str, object]:
     with caller:
         return json.loads(caller.recv(1 << 16))
+
+
+def test_numbers_that_a_task_reports_are_taken_here_and_answered_at_once(desk: Desk) -> None:
+    for _ in range(2):
+        assert answer(desk.call(line("report", values={"score": 1.5}, step=3))) == {"value": {}}
+    assert desk.reported == 2 * [(7, 0, Report({"score": 1.5}, 3.0))]
+    assert answer(desk.call(line("report", values={"a": 1}))) == {"error": "it is enough", "kind": "UserError"}
+    for bad in ({}, {"a": "x"}, {"a": 1e999}, {"": 1}, {f"m{number}": 1 for number in range(65)}):
+        assert "cannot be read" in str(answer(desk.call(line("report", values=bad)))["error"])
+    assert len(desk.reported) == 3
+    assert not desk.said
 
 
 def test_what_a_task_asks_is_asked_at_the_server_and_answered(desk: Desk) -> None:

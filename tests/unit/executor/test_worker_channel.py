@@ -19,7 +19,7 @@ class Line:
 
     def __init__(self) -> None:
         self.ours, self.theirs = socket.socketpair()
-        self.speaker = WorkerReports(self.ours, "", new_cells())
+        self.speaker = WorkerReports(self.ours, "", new_cells()[0])
         self._frames = from_worker_frames()
 
     def heard(self) -> list[FromWorker]:

@@ -26,7 +26,7 @@ from bough.model.outcomes import Cause, Detail, Failure, Output, ResultFile, Str
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, Reuse, TaskSpec
 
-SAMPLE = Path(__file__).parents[2] / "data" / "journal-v1.bin"
+DATA = Path(__file__).parents[2] / "data"
 
 FACTS = [
     RunOpened(1, "fold", "here", 42, True, "sjf"),
@@ -81,8 +81,9 @@ def test_big_rows_that_do_not_shrink_are_left_alone():
     assert codec.decode(bytes(row)) == facts
 
 
-def test_the_stored_sample_of_version_1_is_readable():
-    assert codec.decode(SAMPLE.read_bytes()) == FACTS
+@pytest.mark.parametrize("version", range(1, VERSION))
+def test_the_stored_samples_of_earlier_versions_are_readable(version: int):
+    assert codec.decode((DATA / f"journal-v{version}.bin").read_bytes()) == FACTS
 
 
 @pytest.mark.parametrize(

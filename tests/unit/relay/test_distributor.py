@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bough.model.events.news import CallsEnded, WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
+from bough.model.events.news import CallsEnded, WorkFailed, WorkObserved, WorkReturned, WorkStarted, WorkSucceeded
+from bough.model.monitors import Finish
+from bough.model.observations import Fired
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.resources import ONE_CORE, Needs
 from bough.model.tasks import Kind, Page
@@ -12,7 +14,15 @@ from bough.relay.distributor import Distributor
 from bough.relay.members import Member
 from bough.relay.relay_executor import merge_news
 from bough.wire.client_messages import Blob
-from bough.wire.executor_messages import Report, RunSpan, StopElements
+from bough.wire.executor_messages import (
+    ClearOut,
+    EndElements,
+    Report,
+    RunSpan,
+    StayOn,
+    StopElements,
+    WatchElements,
+)
 from bough.wire.file_messages import WorkDirectory
 
 BODY = b"b" * 16
@@ -328,3 +338,98 @@ def test_neighbouring_ends_of_one_host_become_one() -> None:
 @pytest.mark.parametrize("other", [end(1, 2, host="elsewhere"), end(1, 2, results=b"r"), end(1, 2, span=2), end(2, 3)])
 def test_ends_that_differ_stay_apart(other: WorkSucceeded) -> None:
     assert merge_news([end(0, 1), other]) == [end(0, 1), other]
+
+
+# --- what is watched -------------------------------------------------------------------------------------
+
+
+def test_plans_go_before_what_they_watch_and_once_to_a_member() -> None:
+    bench = Bench(1)
+    bench.distributor.blobs = {b"plan": b"p"}
+    bench.give(7, watch=(b"plan",))
+    bench.give(8, watch=(b"plan",))
+    (told,) = bench.distribute()
+    assert [type(message) for message in told] == [Blob, RunSpan]
+    assert told[1].watch == (b"plan",)
+    bench.report(bench.members[0], WorkSucceeded(told[1].span, 0, 1, 1.0))
+    (told,) = bench.distribute()
+    assert [type(message) for message in told] == [RunSpan]
+
+
+def test_later_plans_and_ends_go_to_the_members_that_have_the_elements() -> None:
+    bench = Bench(2)
+    bench.distributor.blobs = {b"late": b"p"}
+    bench.give(7, 3, is_array=True)
+    (first,), (second,) = bench.runs()
+    bench.distributor.watch(WatchElements(7, 1, 3, b"late"))
+    bench.distributor.end(EndElements(7, 0, 3, Finish(), "m", "enough"))
+    ends = [EndElements(run.span, run.start, run.stop, Finish(), "m", "enough") for run in (first, second)]
+    assert bench.distribute() == [[ends[0]], [Blob(b"late", b"p"), WatchElements(second.span, 1, 2, b"late"), ends[1]]]
+    bench.report(bench.members[0], WorkSucceeded(first.span, 0, 1, 1.0))
+    (run, blob, watch), _ = bench.distribute()  # the rest is watched where it goes, and not ended: it did not run
+    assert (blob, run.start) == (Blob(b"late", b"p"), 2)
+    assert watch == WatchElements(run.span, 2, 3, b"late")
+
+
+def test_a_member_that_comes_back_hears_again_what_came_later() -> None:
+    bench = Bench(1)
+    bench.distributor.blobs = {b"late": b"p"}
+    bench.give(7)
+    ((run,),) = bench.runs()
+    bench.distributor.watch(WatchElements(7, 0, 1, b"late"))
+    bench.distributor.end(EndElements(7, 0, 1, Finish(), "m"))
+    (told,) = bench.distribute()
+    bench.distributor.shut(bench.members[0])
+    bench.distributor.back(bench.members[0], {run.span})
+    assert bench.distribute() == [told]
+
+
+def test_what_is_seen_is_told_in_the_servers_numbers_before_the_end() -> None:
+    bench = Bench(1)
+    bench.give(7, 2, is_array=True)
+    ((run,),) = bench.runs()
+    seen = [Fired(1.0, "m")]
+    said = bench.report(
+        bench.members[0],
+        WorkObserved(run.span, 0, seen),
+        WorkSucceeded(run.span, 0, 1, 1.0),
+        WorkObserved(run.span, 0, seen),  # it has ended
+    )
+    assert [type(news) for news in said] == [WorkStarted, WorkObserved, WorkSucceeded]
+    assert said[:2] == [WorkStarted(7, 0, 1, host="host1"), WorkObserved(7, 0, seen)]
+
+
+def test_ends_are_not_merged_across_what_was_seen_in_between() -> None:
+    first, second = (WorkSucceeded(7, start, start + 1, 1.0, host="h") for start in (0, 1))
+    seen = WorkObserved(7, 1, [Fired(1.0, "m")])
+    assert merge_news([first, seen, second]) == [first, seen, second]
+    assert len(merge_news([first, second, seen])) == 2
+
+
+def test_a_site_that_leaves_gives_back_what_waits_and_what_members_return() -> None:
+    bench = Bench(2)
+    bench.give(1, 4, is_array=True)
+    runs = [run for told in bench.runs() for run in told]
+    assert [(run.start, run.stop) for run in runs] == [(0, 1), (1, 2)]
+    order = ClearOut(5.0, "given back: site b left")
+    bench.distributor.clear(order)
+    assert bench.news() == [WorkReturned(1, 2, 4)]
+    assert bench.distribute() == [[order], [order]]
+    one, two = bench.members
+    failure = Failure(Cause.GIVEN_BACK, order.reason)
+    assert bench.report(one, WorkReturned(runs[0].span, 0, 1)) == [WorkReturned(1, 0, 1)]
+    assert bench.report(two, WorkFailed(runs[1].span, 1, failure)) == [WorkFailed(1, 1, failure, host="host2")]
+    assert not bench.distributor.server_spans
+    bench.distributor.back(one, set())  # it had lost its connection, and may not know
+    assert order in bench.distribute()[0]
+
+
+def test_a_site_that_returns_in_time_keeps_what_runs() -> None:
+    bench = Bench(1)
+    bench.give(1)
+    [[run]] = bench.runs()
+    bench.distributor.clear(ClearOut(5.0))
+    bench.distributor.stay(StayOn())
+    assert bench.distribute() == [[ClearOut(5.0), StayOn()]]
+    assert bench.report(bench.members[0], WorkReturned(run.span, 0, 1)) == []  # it is handed out again, here
+    assert [len(told) for told in bench.runs()] == [1]

@@ -108,6 +108,9 @@ class FakeStore:
     def workflow_names(self) -> list[str]:
         return []
 
+    def last_record_of(self, name: str) -> int:
+        return 0
+
     def journal(self, after: int = 0) -> Iterator[tuple[int, float, list[Fact]]]:
         return iter(self.rows[after:])
 

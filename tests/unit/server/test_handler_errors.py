@@ -9,15 +9,18 @@ import pytest
 from test_service_life import Harness, Peer
 
 from bough.errors import ProtocolError
+from bough.model.availability import SiteRule
 from bough.model.events.facts import ElementFailed, SpanEnded
 from bough.model.events.news import CallsEnded, WorkFailed, WorkSucceeded
 from bough.model.outcomes import Cause, Failure
+from bough.model.site_specs import SiteSpec
 from bough.model.tasks import Kind, TaskSpec
 from bough.testing.builders import question
-from bough.wire import questions
+from bough.wire import here_questions, questions
 from bough.wire.client_messages import Answer, Ask, Refused, Submit
 from bough.wire.executor_messages import Report, RunSpan
 from bough.wire.framing import frame_list, server_frames
+from bough.wire.probes import FileSize
 
 
 @pytest.fixture
@@ -122,8 +125,11 @@ def test_who_may_only_read_is_refused_what_changes_something(
     reader.say(ClientHello(VERSION, 1, "here"))
     given = {
         "count": 5, "digests": [], "run": 1, "record": 1, "name": "me", "workflows": ["one"], "seconds": 0.0,
-        "question": questions.Alive(),
+        "question": here_questions.Alive(), "site": "b", "rule": SiteRule(), "away": True,
+        "spec": SiteSpec(ssh="host"),
     }  # fmt: skip
+    if kind.cls is questions.Probe:
+        given["question"] = FileSize("file")
     fields = {field.name: given[field.name] for field in kind.fields if field.name in given}
     house.reception.answers.add({kind.cls: broken})
     reader.say(Ask(1, kind.cls(**fields)))

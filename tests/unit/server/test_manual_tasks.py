@@ -9,7 +9,7 @@ from test_service_life import PATIENCE, Harness, Peer
 from bough.core.machine import Machine
 from bough.model.events.facts import ExecutorLost, SpanEnded, SpanReturned
 from bough.model.events.news import Cancel, Hold, WorkSucceeded
-from bough.model.ids import RecordId
+from bough.model.ids import RecordId, number_of
 from bough.model.outcomes import Cause
 from bough.model.resources import Needs
 from bough.model.states import TaskState
@@ -63,10 +63,10 @@ def test_the_same_task_is_given_again_until_it_is_done(shop: Workshop) -> None:
     client = shop.client()
     first, second = client.submit(2)
 
-    assert shop.take()["id"] == str(first)
-    assert shop.take()["id"] == str(first)
-    assert shop.take("bob")["id"] == str(second)
-    assert shop.done(first) == {"id": str(first), "state": "done", "changed": True}
+    assert shop.take()["id"] == str(number_of(first))
+    assert shop.take()["id"] == str(number_of(first))
+    assert shop.take("bob")["id"] == str(number_of(second))
+    assert shop.done(first) == {"id": str(number_of(first)), "state": "done", "changed": True}
 
     assert [outcome.record for outcome in client.said(TasksSucceeded)] == [first]
     assert shop.take()["answer"] == "none"
@@ -80,7 +80,7 @@ def test_saying_done_again_changes_nothing(shop: Workshop) -> None:
     shop.take()
     shop.done(task)
 
-    assert shop.done(task) == {"id": str(task), "state": "done", "changed": False}
+    assert shop.done(task) == {"id": str(number_of(task)), "state": "done", "changed": False}
     assert len(shop.facts(SpanEnded)) == 1
     assert isinstance(shop.done(999), Refused)
 
@@ -112,7 +112,7 @@ def test_an_exit_code_is_a_failure_that_counts_against_retries(shop: Workshop) -
     shop.take()
     assert shop.done(number, exit_code=3)["state"] == "ready"
     again = shop.take()
-    assert (again["id"], again["attempt"]) == (str(number), 2)
+    assert (again["id"], again["attempt"]) == (str(number_of(number)), 2)
     assert shop.done(number, exit_code=3)["state"] == "failed"
 
     (bad,) = client.said(TasksFailed)
@@ -145,9 +145,9 @@ def test_a_task_given_back_goes_to_others(shop: Workshop) -> None:
     (task,) = client.submit(1)
     shop.take("ann")
 
-    assert shop.done(task, give_back=True) == {"id": str(task), "state": "ready", "changed": True}
+    assert shop.done(task, give_back=True) == {"id": str(number_of(task)), "state": "ready", "changed": True}
     again = shop.take("bob")
-    assert again["id"] == str(task)
+    assert again["id"] == str(number_of(task))
 
 
 def test_functions_are_passed_over_and_need_an_executor(shop: Workshop) -> None:
@@ -159,7 +159,7 @@ def test_functions_are_passed_over_and_need_an_executor(shop: Workshop) -> None:
     blocked = shop.take()
     assert (blocked["answer"], "need an executor" in blocked["text"]) == ("blocked", True)
     submit(client, TaskSpec(RecordId(first + 1), Kind.COMMAND, b"", b"", group=group), request=10)
-    assert shop.take()["id"] == str(first + 1)
+    assert shop.take()["id"] == str(number_of(first + 1))
 
 
 def test_only_the_workflow_and_group_that_are_named_count(shop: Workshop) -> None:
@@ -168,7 +168,7 @@ def test_only_the_workflow_and_group_that_are_named_count(shop: Workshop) -> Non
     number, group = RecordId(two.welcome.first_id), two.welcome.first_group
     submit(two, GroupSpec(group, "align", two.welcome.group), TaskSpec(number, Kind.COMMAND, b"", b"", group=group))
 
-    assert shop.take(queue="two", group="align")["id"] == str(number)
+    assert shop.take(queue="two", group="align")["id"] == str(number_of(number))
     assert "there is no workflow 'three'" in shop.take("bob", queue="three").message
     assert "there is no group 'x'" in shop.take("bob", queue="two", group="x").message
     assert shop.take("bob", queue="two")["answer"] == "none"
@@ -198,8 +198,8 @@ def test_a_task_of_any_needs_can_be_taken_and_nothing_comes_with_it(shop: Worksh
     submit(client, wide, request=51)
 
     assert shop.take("ann")["cores"] == 64
-    assert shop.take("bob")["id"] == str(many[0])
-    taken = [(executor.site, executor.spans) for executor in shop.shell.queries.executors() if executor.is_manual]
+    assert shop.take("bob")["id"] == str(number_of(many[0]))
+    taken = [(executor.site, executor.tasks) for executor in shop.shell.queries.executors() if executor.is_manual]
     assert taken == [("manual", 1), ("manual", 1)]
 
 
@@ -210,7 +210,7 @@ def test_a_task_that_is_cancelled_leaves_the_hand_free(shop: Workshop) -> None:
 
     client.say(DoAction(5, Cancel(Dep(On.TASK, first))))
 
-    assert shop.take()["id"] == str(second)
+    assert shop.take()["id"] == str(number_of(second))
     assert shop.done(first)["state"] == "cancelled"
     shop.done(second)
     assert shop.shell.queries.executors() == []
@@ -228,7 +228,7 @@ def test_who_has_what_survives_a_server_that_is_started_anew(tmp_path: Path) -> 
 
     assert after.facts(ExecutorLost) == []
     assert after.facts(SpanReturned) == []
-    assert after.take()["id"] == str(task)
+    assert after.take()["id"] == str(number_of(task))
     assert after.done(task)["state"] == "done"
     after.numbers.close()
     before.numbers.close()
@@ -257,13 +257,13 @@ def pipeline(client: Peer, *, attributes: tuple[tuple[str, str], ...] = ()) -> l
 
 def test_who_ran_the_predecessor_gets_what_has_affinity_to_it_and_others_get_it_last(shop: Workshop) -> None:
     one, two, other, last = pipeline(shop.client())
-    assert shop.take("ann@a")["id"] == str(one)
+    assert shop.take("ann@a")["id"] == str(number_of(one))
     shop.done(one, "ann@a")
 
-    assert shop.ask("take", name="bob", host="b")["id"] == str(other)
-    assert shop.ask("take", name="cid", host="a")["id"] == str(two)  # another placeholder of the same host
+    assert shop.ask("take", name="bob", host="b")["id"] == str(number_of(other))
+    assert shop.ask("take", name="cid", host="a")["id"] == str(number_of(two))  # another placeholder of the same host
     shop.done(other, "bob")
-    assert shop.ask("take", name="dan", host="c")["id"] == str(last)  # nothing else is left
+    assert shop.ask("take", name="dan", host="c")["id"] == str(number_of(last))  # nothing else is left
 
 
 def test_what_belongs_to_the_host_of_an_executor_is_not_given_to_a_hand(shop: Workshop) -> None:
@@ -276,7 +276,7 @@ def test_what_belongs_to_the_host_of_an_executor_is_not_given_to_a_hand(shop: Wo
 
     states = [shop.shell.queries.state_of(number, 0) for number in (one, two, urgent.id)]
     assert states == [TaskState.DONE, TaskState.READY, TaskState.PLACED]
-    assert shop.take("ann")["id"] == str(other)
+    assert shop.take("ann")["id"] == str(number_of(other))
     assert shop.take("bob")["answer"] == "none"
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from bough.errors import StoreFailed
+from bough.errors import StoreFailed, UserError
+from bough.model.events.arriving import Recalled
 from bough.model.events.facts import MemoLookedUp
 from bough.model.events.orders import LookUpMemo
 from bough.model.ids import MemoKey, RecordId
+from bough.model.observations import Fired, Points, SeenTask, Trouble
 from bough.model.tasks import Reuse
 from bough.server.turns.memo_lookups import MemoLookups
 
@@ -20,22 +22,35 @@ class Shelf:
         self.asked: list[tuple[int, ...]] = []
         self.projected = 0
         self.broken = False
+        self.seen: dict[int, list[SeenTask]] = {}
 
     def project(self, at_most: int = 0) -> bool:
         self.projected += 1
         return True
 
     def look_up(
-        self, record: int, start: int, stop: int, key: bytes, reuse: object, run: int = 0
+        self, record: int, start: int, stop: int, key: bytes, reuse: object, run: int = 0, *, always: bool = True
     ) -> list[MemoLookedUp]:
         self.asked.append((record,))
         return [MemoLookedUp(RecordId(record), start, stop, found=True)]
 
-    def look_up_tasks(self, wanted: list[tuple[int, bytes]], run: int = 0) -> list[MemoLookedUp]:
+    def look_up_tasks(
+        self, wanted: list[tuple[int, bytes]], run: int = 0, *, always: bool = True
+    ) -> list[MemoLookedUp]:
         if self.broken:
             raise StoreFailed("it is gone")
         self.asked.append(tuple(record for record, _ in wanted))
         return [MemoLookedUp(RecordId(record), 0, 1, found=True) for record, _ in wanted]
+
+    def watched_sources(self, found: object) -> set[int]:
+        return set(self.seen)
+
+    def observations(self, record: int, start: int, stop: int) -> list[SeenTask]:
+        if self.broken:
+            raise StoreFailed("it is gone")
+        if stop - start > 40:
+            raise UserError("ask for fewer")
+        return [seen for seen in self.seen[record] if start <= seen.index < stop]
 
 
 def lookups(shelf: Shelf, records: range, *, memos: bool = True, runs: dict[int, int] | None = None) -> MemoLookups:
@@ -44,14 +59,14 @@ def lookups(shelf: Shelf, records: range, *, memos: bool = True, runs: dict[int,
     return MemoLookups(cast(Any, shelf), cast(Any, queries), cast(Any, info))
 
 
-def loose(record: int) -> LookUpMemo:
-    return LookUpMemo(RecordId(record), 0, 1, MemoKey(b"k" * 16))
+def loose(record: int, *, always: bool = True) -> LookUpMemo:
+    return LookUpMemo(RecordId(record), 0, 1, MemoKey(b"k" * 16), (), always)
 
 
 def answered(looking: MemoLookups) -> list[tuple[int, bool]]:
     found: list[tuple[int, bool]] = []
-    while looking.waiting:  # as many turns as it takes: each has its slice of time
-        found += [(fact.record, fact.found) for fact in looking.answers()]
+    while looking.is_waiting:  # as many turns as it takes: each has its slice of time
+        found += [(fact.record, fact.found) for fact in looking.answers() if isinstance(fact, MemoLookedUp)]
     return found
 
 
@@ -92,3 +107,61 @@ def test_tasks_of_several_workflows_are_looked_up_apart() -> None:
     looking.waiting.append(loose(1))
     answered(looking)
     assert shelf.projected == 2
+
+
+def test_tasks_that_look_in_all_runs_are_looked_up_apart_from_those_that_do_not() -> None:
+    shelf = Shelf()
+    looking = lookups(shelf, range(1, 6))
+    looking.waiting += [loose(1), loose(2, always=False), loose(3, always=False), loose(4)]
+    assert len(answered(looking)) == 4
+    assert shelf.asked == [(1,), (2, 3), (4,)]
+
+
+class WatchedShelf(Shelf):
+    """A store that finds an array of 100, all of it as elements 5 to 105 of record 77."""
+
+    def look_up(
+        self, record: int, start: int, stop: int, key: bytes, reuse: object, run: int = 0, *, always: bool = True
+    ) -> list[MemoLookedUp]:
+        return [MemoLookedUp(RecordId(record), start, stop, True, RecordId(77), start + 5, 2, 9)]
+
+
+def recalled(shelf: Shelf) -> list[MemoLookedUp | Recalled]:
+    looking = lookups(shelf, range(1, 10))
+    looking.waiting.append(LookUpMemo(RecordId(4), 0, 100, MemoKey(b"a"), (Reuse(0, 100, RecordId(77), 5),)))
+    told: list[MemoLookedUp | Recalled] = []
+    while looking.is_waiting:
+        told += looking.answers()
+    return told
+
+
+def test_what_was_seen_of_reused_tasks_comes_with_them_in_pieces() -> None:
+    shelf = WatchedShelf()
+    tag, trouble = Fired(1.0, "slow", action="tag", name="slow"), Trouble(2.0, "m", "it raised")
+    long = [(float(step), 1.0, 0.5) for step in range(700)]
+    shelf.seen[77] = [
+        SeenTask(5, 1, fired=[tag]),
+        SeenTask(5, 2, {"score": long}, {"score": 700}, ["slow"], [tag], [trouble]),
+        SeenTask(104, 2, {"score": long[:3]}),
+    ]
+    told = recalled(shelf)
+    assert all(isinstance(one, Recalled) for one in told)
+    places = [(one.found.start, one.found.stop, one.found.source_start) for one in told if isinstance(one, Recalled)]
+    assert places == [(0, 64, 5), (64, 100, 69)]
+    first, last = (one.seen for one in told if isinstance(one, Recalled))
+    assert [(fact.span, fact.record, fact.index, fact.attempt) for fact in first] == [(0, 4, 0, 1), (0, 4, 0, 2)]
+    assert first[0].observations == [tag]
+    assert [type(one) for one in first[1].observations] == [Points, Points, Fired, Trouble]
+    points = [point for one in first[1].observations if isinstance(one, Points) for point in one.points]
+    assert points == long
+    assert [(fact.index, fact.attempt) for fact in last] == [(99, 2)]
+
+
+def test_tasks_whose_observations_cannot_be_read_run_again() -> None:
+    shelf = WatchedShelf()
+    shelf.seen[77], shelf.broken = [], True
+    told = recalled(shelf)
+    assert [(one.start, one.stop, one.found) for one in told if isinstance(one, MemoLookedUp)] == [
+        (0, 64, False),
+        (64, 100, False),
+    ]

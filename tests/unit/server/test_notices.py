@@ -12,7 +12,7 @@ from test_service_life import Harness
 from bough.errors import UserError
 from bough.model.events.facts import ExecutorSuspended
 from bough.model.events.news import Hold, WorkStarted, WorkSucceeded
-from bough.model.ids import RecordId
+from bough.model.ids import RecordId, number_of
 from bough.model.tasks import Dep, Kind, Limits, On, TaskSpec
 from bough.server.service.notices import (
     KINDS,
@@ -125,7 +125,7 @@ def test_an_executor_that_is_suspended_is_told_of_and_one_that_is_missing_only_w
     assert watch.events == ["suspended"]
     watch.service.loop.advance(5)
     assert watch.events == ["suspended", "silent"]
-    assert watch.said[1].task == str(task)
+    assert watch.said[1].task == str(number_of(task))
     for _ in range(20):
         watch.service.loop.advance(5)
     assert watch.events[:3] == ["suspended", "silent", "lost"]
@@ -156,7 +156,8 @@ def test_a_task_is_overlong_by_its_estimate_and_the_least_time(tmp_path: Path) -
         watch.service.loop.advance(5)
 
     assert watch.events == ["overlong"]
-    assert (watch.said[0].task, watch.said[0].host, watch.said[0].workflow) == (str(number), "node", "survey")
+    told = watch.said[0]
+    assert (told.task, told.host, told.workflow) == (str(number_of(number)), "node", "survey")
     watch.service.numbers.close()
 
 

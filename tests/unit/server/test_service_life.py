@@ -11,8 +11,9 @@ from bough.core.queries.facade import Queries
 from bough.model.blobs import blob_id
 from bough.model.events.facts import ExecutorLost, RunClosed, RunOpened, SpanReturned, Submitted
 from bough.model.events.news import GroupClosed, WorkFailed, WorkSucceeded
+from bough.model.ids import NUMBERS
 from bough.model.outcomes import Cause, Failure
-from bough.model.resources import Needs
+from bough.model.resources import OWN_PYTHON, Needs
 from bough.model.tasks import GroupSpec, Kind, TaskSpec
 from bough.policies.policy_registry import load_policies
 from bough.server.peer_connection import PeerConnection
@@ -99,7 +100,7 @@ class Harness:
             self.store.rows = [(number + 1, 0.0, []) for number in range(Queries(machine).turn)]
         info = RunInfo(1, str(folder), "t:1", memos=True, embedded=False, token="t")
         self.numbers = IdRanges(str(folder))
-        self.numbers.beyond(record=0, group=0, run=1, executor=0)
+        self.numbers.beyond(group=0, run=1, executor=0)
         self.shell = Shell(self.loop, self.machine, self.store, info)
         workflows = Workflows(self.shell, self.numbers)
         returning = ReturningExecutors(self.shell, self.numbers, PATIENCE)
@@ -118,9 +119,15 @@ class Harness:
         (peer.welcome,) = peer.said()
         return peer
 
-    def executor(self, number: int = 0, spans: list[int] | None = None, reports: tuple[object, ...] = ()) -> Peer:
+    def executor(
+        self,
+        number: int = 0,
+        spans: list[int] | None = None,
+        reports: tuple[object, ...] = (),
+        python: str = OWN_PYTHON,
+    ) -> Peer:
         peer = Peer(self, to_executor=True)
-        peer.say(ExecutorHello(VERSION, "local", "node", 7, Needs(1), "3.11", number, marker="t:1" if number else ""))
+        peer.say(ExecutorHello(VERSION, "local", "node", 7, Needs(1), python, number, marker="t:1" if number else ""))
         appointed, *_ = peer.said()
         assert isinstance(appointed, ExecutorWelcome), appointed
         peer.number = appointed.executor
@@ -305,9 +312,28 @@ def test_an_executor_that_said_that_it_leaves_is_lost_at_once(service: Harness) 
 
 def test_an_executor_of_another_store_is_refused(service: Harness) -> None:
     peer = Peer(service, to_executor=True)
-    peer.say(ExecutorHello(VERSION, "local", "node", 7, Needs(1), "3.11", 3, marker="another:1"))
+    peer.say(ExecutorHello(VERSION, "local", "node", 7, Needs(1), OWN_PYTHON, 3, marker="another:1"))
 
     assert "another" in peer.said(Refused)[0].message
+
+
+def test_an_executor_of_another_python_gets_commands_and_no_functions(service: Harness) -> None:
+    client = service.client()
+    executor = service.executor(python="3.99")
+    blob = Blob(blob_id(b"a function"), b"a function")
+    function = client.welcome.first_id
+    where = {"group": client.welcome.group, "needs": Needs(python=OWN_PYTHON)}
+    client.say(blob, Submit([TaskSpec(function, Kind.FUNCTION, blob.id, b"()", **where)], 9))
+    (command,) = client.submit(1)
+
+    assert [span.record for span in executor.said(RunSpan)] == [command]
+    assert f"no executor with Python {OWN_PYTHON} is there" in service.machine.explain(function)[0]
+    client.said()
+    client.say(Ask(5, question("executors")))
+    assert [entry["python"] for entry in client.said(Answer)[0].value] == ["3.99"]
+
+    own = service.executor()
+    assert [span.record for span in own.said(RunSpan)] == [function]
 
 
 def test_a_sign_of_life_is_answered(service: Harness) -> None:
@@ -343,7 +369,7 @@ def test_roles_may_do_what_is_theirs(service: Harness) -> None:
     for role, hello in (
         ("read", ClientHello(VERSION, 1, "here", workflow="one")),
         ("execute", ClientHello(VERSION, 1, "here")),
-        ("submit", ExecutorHello(VERSION, "local", "node", 7, Needs(1), "3.11")),
+        ("submit", ExecutorHello(VERSION, "local", "node", 7, Needs(1), OWN_PYTHON)),
     ):
         peer = Peer(service, role)
         peer.say(hello)
@@ -410,6 +436,6 @@ def test_an_inventory_names_what_there_is_and_outcomes_are_told_again(service: H
     said = client.said()
     answers = {answer.request: answer.value for answer in said if isinstance(answer, Answer)}
     states = {record["id"]: record["state"] for record in answers[1]["records"]}
-    assert states == {done: "done", waiting: "placed"}
+    assert states == {done: "done", waiting: "ready"}
     assert [message.record for message in said if isinstance(message, TasksSucceeded)] == [done]
-    assert answers[3] == {"first_id": 101, "first_group": 102, "ids": 5}
+    assert answers[3] == {"first_id": 2 * NUMBERS + 101, "first_group": 102, "ids": 5}

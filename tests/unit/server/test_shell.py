@@ -11,10 +11,22 @@ from bough.core.machine import Machine
 from bough.errors import InternalError, InvariantBroken, StoreFailed
 from bough.model.blobs import blob_id
 from bough.model.events.facts import RunOpened
-from bough.model.events.news import Cancel, GroupClosed, Kill, WorkFailed, WorkStarted, WorkSucceeded
+from bough.model.events.news import (
+    AddMonitors,
+    Cancel,
+    EndEarly,
+    GroupClosed,
+    Kill,
+    WorkFailed,
+    WorkObserved,
+    WorkStarted,
+    WorkSucceeded,
+)
+from bough.model.monitors import Finish, Metric, WatchPlan, encode_plan
+from bough.model.observations import Points
 from bough.model.outcomes import Cause, Failure
-from bough.model.resources import Needs
-from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, Limits, On, TaskSpec
+from bough.model.resources import OWN_PYTHON, Needs
+from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, Limits, On, TaskExtras, TaskSpec
 from bough.policies.policy_registry import load_policies
 from bough.server.message_handlers import MessageHandlers
 from bough.server.peer_connection import PeerConnection
@@ -35,6 +47,7 @@ from bough.wire.client_messages import (
     Submit,
     Subscribe,
     TasksFailed,
+    TasksObserved,
     TasksRunning,
     TasksSucceeded,
     UserNotice,
@@ -42,12 +55,14 @@ from bough.wire.client_messages import (
 )
 from bough.wire.executor_messages import (
     Acknowledged,
+    EndElements,
     ExecutorHello,
     ExecutorWelcome,
     Heartbeat,
     Report,
     RunSpan,
     StopElements,
+    WatchElements,
 )
 from bough.wire.framing import frame
 
@@ -80,7 +95,7 @@ class Harness:
     def executor(self, cores: int = 1) -> Peer:
         peer = self.connect()
         peer.transport.to_executor = True
-        peer.say(ExecutorHello(VERSION, "local", "node", 7, Needs(cores), "3.11"))
+        peer.say(ExecutorHello(VERSION, "local", "node", 7, Needs(cores), OWN_PYTHON))
         appointed, *peer.kept = peer.said()
         assert isinstance(appointed, ExecutorWelcome)
         return peer
@@ -313,7 +328,7 @@ def test_a_lost_executor_gives_its_tasks_back_and_clients_hear_it() -> None:
     assert TasksRunning(1, 0, 1, 1, "node") in client.said()
 
     executor.lose()
-    assert TasksRunning(1, 0, 1, 0) in client.said()
+    assert TasksRunning(1, 0, 1, 0, ended=1) in client.said()
 
     second = harness.executor()
     assert second.said()[-1].attempt == 2
@@ -373,7 +388,7 @@ def test_a_failure_that_is_retried_is_no_outcome() -> None:
     run = executor.said()[-1]
 
     executor.report(WorkFailed(run.span, 0, Failure(Cause.EXCEPTION, "no")))
-    assert client.said() == [TasksRunning(1, 0, 1, 0)]
+    assert client.said() == [TasksRunning(1, 0, 1, 0, ended=1)]
     run = the(RunSpan, executor.said())
     assert run.attempt == 2
 
@@ -556,3 +571,47 @@ def test_a_broken_law_of_the_core_stops_the_server_and_says_what_to_do(monkeypat
     assert "two and two make five" in str(error)
     assert "bough store check and bough store repair" in str(error)
     assert "broken" in error.story
+
+
+# --- monitors ------------------------------------------------------------------------------------------------
+
+PLAN = encode_plan(WatchPlan(metrics=(Metric("score=(.*)"),)))
+PLAN_ID = blob_id(PLAN)
+
+
+def test_plans_go_to_an_executor_once_before_what_they_watch() -> None:
+    harness = Harness()
+    client, executor = harness.client(), harness.executor(cores=2)
+    watched = TaskExtras(watch=PLAN_ID)
+    client.say(Blob(BODY, b"body"), Blob(PLAN_ID, PLAN), Submit([a_task(n, extras=watched) for n in (1, 2)], 5))
+    said = executor.said()
+    assert [type(message) for message in said] == [Blob, Blob, RunSpan, RunSpan]
+    assert [message.watch for message in said[2:]] == [(PLAN_ID,)] * 2
+
+
+def test_monitors_are_added_to_what_runs_and_what_they_see_is_told_to_clients() -> None:
+    harness = Harness()
+    client, executor = harness.client(), harness.executor()
+    client.say(Blob(BODY, b"body"), Submit([a_task(1)], 5))
+    run = the(RunSpan, executor.said())
+    client.said()
+    client.say(Blob(PLAN_ID, PLAN), DoAction(6, AddMonitors(Dep(On.TASK, 1), PLAN_ID)))
+    assert client.said() == [Answer(6, {"tasks": 1})]
+    assert executor.said() == [Blob(PLAN_ID, PLAN), WatchElements(run.span, 0, 1, PLAN_ID)]
+    seen = [Points("score", ((1.0, 2.0, 3.0),))]
+    executor.report(WorkObserved(run.span, 0, seen))
+    assert client.said() == [TasksRunning(1, 0, 1, 1, "node"), TasksObserved(1, 0, 1, seen)]
+    client.say(DoAction(7, EndEarly(Dep(On.TASK, 1), Finish(), "remote monitor", "enough")))
+    assert EndElements(run.span, 0, 1, Finish(), "remote monitor", "enough") in executor.said()
+
+
+def test_monitors_that_cannot_be_read_are_refused() -> None:
+    harness = Harness()
+    client = harness.client()
+    bad = encode_plan(WatchPlan(metrics=(Metric("no group"),)))
+    client.say(Blob(blob_id(bad), bad), DoAction(1, AddMonitors(Dep(On.TASK, 1), blob_id(bad))))
+    client.say(DoAction(2, AddMonitors(Dep(On.TASK, 1), PLAN_ID)))
+    first, second = client.said()
+    assert (first.request, first.kind) == (1, "BadValue")
+    assert "needs one group" in first.message
+    assert second == Refused("the monitors to be added were not sent to the server", 2, "BadValue")

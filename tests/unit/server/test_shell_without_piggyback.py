@@ -8,7 +8,7 @@ from test_shell import BODY, Harness, Peer, a_task
 
 from bough.model.dispatch_tuning import DispatchTuning
 from bough.model.events.news import Cancel, WorkSucceeded
-from bough.model.resources import Needs
+from bough.model.resources import OWN_PYTHON, Needs
 from bough.model.tasks import Dep, On
 from bough.server.message_handlers import MessageHandlers
 from bough.server.turns.run_info import RunInfo
@@ -47,7 +47,7 @@ def test_a_knob_chooses_the_shell() -> None:
 def test_an_executor_is_told_that_it_must_ask() -> None:
     peer = Separate().connect()
     peer.transport.to_executor = True
-    peer.say(ExecutorHello(VERSION, "local", "node", 7, Needs(), "3.11"))
+    peer.say(ExecutorHello(VERSION, "local", "node", 7, Needs(), OWN_PYTHON))
     appointed = peer.said()[0]
     assert isinstance(appointed, ExecutorWelcome)
     assert not appointed.piggyback

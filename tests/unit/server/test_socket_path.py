@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -53,14 +54,16 @@ def test_the_runtime_directory_is_used_where_there_is_one(tmp_path, monkeypatch:
     runtime.rmdir()
 
 
-def test_sockets_of_dead_servers_are_removed(tmp_path) -> None:
-    (tmp_path / "server-1.sock").touch()
-    (tmp_path / "server-2.sock").touch()
-    (tmp_path / "journal.db").touch()
+def test_sockets_of_dead_servers_are_removed_and_one_that_waits_for_the_lock_keeps_its_own(tmp_path) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    waiting = f"server-{os.getpid()}.sock"
+    for name in (f"server-{dead.pid}.sock", "server-x.sock", "server-0.sock", waiting, "journal.db"):
+        (tmp_path / name).touch()
 
-    socket_path.remove_stale_sockets(str(tmp_path), str(tmp_path / "server-2.sock"))
+    socket_path.remove_stale_sockets(str(tmp_path), str(tmp_path / "server-0.sock"))
 
-    assert sorted(os.listdir(tmp_path)) == ["journal.db", "server-2.sock"]
+    assert sorted(os.listdir(tmp_path)) == sorted(["journal.db", "server-0.sock", waiting])
 
 
 def test_what_is_published_can_be_read_and_withdrawn(tmp_path) -> None:
@@ -91,15 +94,24 @@ def test_two_stores_have_two_ids_and_one_has_one(tmp_path) -> None:
 
 def test_options_are_read() -> None:
     options = ServerOptions(
-        ["--store", "/s/x", "--fd", "4", "--cores", "2", "--policy", "sjf", "--fresh", "--fail-fast"]
+        ["--store", "/s/x", "--fd", "4", "--cores", "2", "--policy", "sjf", "--reuse", "never", "--fail-fast"]
     )
 
     assert (options.store, options.name, options.fd, options.cores) == ("/s/x", "x", 4, 2)
-    assert (options.policy, options.fresh, options.fail_fast) == ("sjf", True, True)
+    assert (options.policy, options.reuse, options.fail_fast) == ("sjf", "never", True)
 
 
 @pytest.mark.parametrize(
-    "words", ["", "--store", "--store x", "--fd 3", "--store x --fd y", "--store x --fd 3 --what 1"]
+    "words",
+    [
+        "",
+        "--store",
+        "--store x",
+        "--fd 3",
+        "--store x --fd y",
+        "--store x --fd 3 --what 1",
+        "--store x --fd 3 --reuse maybe",
+    ],
 )
 def test_a_wrong_command_line_says_how_it_should_be(words: str) -> None:
     with pytest.raises(SystemExit, match="usage"):

@@ -7,7 +7,7 @@ from pathlib import Path
 from bough.model.events.news import WorkFailed, WorkSucceeded
 from bough.model.ids import SpanId
 from bough.model.outcomes import Cause, Detail, Failure, ResultFile, Stream
-from bough.server.files.task_output import KeptOutput, with_own_results
+from bough.server.task_output import KeptOutput, with_own_results
 
 
 def test_short_outputs_get_a_place_here(tmp_path: Path) -> None:

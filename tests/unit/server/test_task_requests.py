@@ -9,8 +9,9 @@ from server_fakes import FakeLoop, FakeStore, FakeTransport
 
 from bough.core.machine import Machine
 from bough.model.events.facts import LockFreed, LockTaken, RunOpened
-from bough.model.events.news import WorkSucceeded
-from bough.model.resources import Needs
+from bough.model.events.news import WorkObserved, WorkSucceeded
+from bough.model.observations import Fired, Observation, Points
+from bough.model.resources import OWN_PYTHON, Needs
 from bough.model.states import TaskState
 from bough.model.tasks import Dep, GroupSpec, Kind, On, TaskExtras, TaskSpec
 from bough.policies.policy_registry import load_policies
@@ -55,9 +56,9 @@ class House:
         self.client = Peer(self, trusted=True)
         self.client.say(ClientHello(VERSION, 1, "here", owner=True))
         self.executor = Peer(self)
-        self.executor.say(ExecutorHello(VERSION, "local", "node", 7, Needs(4), "3.11"))
+        self.executor.say(ExecutorHello(VERSION, "local", "node", 7, Needs(4), OWN_PYTHON))
         self.runs: dict[int, RunSpan] = {}
-        self.requests = 0
+        self.requests = self.observed = 0
         self.others: dict[int, TaskAnswer] = {}  # that came with one that was waited for
 
     def submit(self, *items: object) -> None:
@@ -84,6 +85,10 @@ class House:
 
     def end(self, record: int, number: int) -> None:
         self.executor.say(Report(number, [WorkSucceeded(self.runs[record].span, 0, 1, 0.1)]))
+
+    def observe(self, record: int, *observations: Observation) -> None:
+        self.observed += 1
+        self.executor.say(Report(self.observed, [WorkObserved(self.runs[record].span, 0, list(observations))]))
 
     def facts(self, kind: type) -> list[object]:
         return [fact for _, _, facts in self.store.rows for fact in facts if isinstance(fact, kind)]
@@ -199,3 +204,19 @@ def test_a_released_group_lets_others_start(house: House) -> None:
     assert house.answer(1, "release").value == {"released": True}
     assert house.answer(1, "release").value == {"released": False}
     assert house.shell.queries.state_of(4, 0) is not TaskState.WAITING
+
+
+def test_what_was_seen_of_running_tasks_is_told_with_what_they_say(house: House) -> None:
+    house.answer(1, "status", text="busy")
+    fired = Fired(7.0, "hot", action="tag", name="warm")
+    points = Points("score", tuple((float(step), float(step), -float(step)) for step in range(1, 101)), 200)
+    house.observe(1, points, fired)
+    house.observe(2, Points("loss", ((1.0, 2.0, 3.0),)))
+    house.client.say(Ask(9, question("said")))
+    (answer,) = house.client.said(Answer)
+    first, second = answer.value
+    assert (first["id"], first["text"], first["progress"], first["tags"]) == ("1", "busy", 0.5, ["warm"])
+    score = first["metrics"]["score"]
+    assert (score["step"], score["value"], score["total"], len(score["recent"])) == (100, -100, 200, 64)
+    assert (second["id"], second["text"], second["progress"]) == ("2", "", None)
+    assert second["metrics"]["loss"]["value"] == 3.0

@@ -16,6 +16,7 @@ from test_service_life import Peer
 from bough.core.queries.facade import Queries
 from bough.model.events import facts, news
 from bough.model.events.facts import SpanEnded
+from bough.model.ids import number_of
 from bough.model.states import TaskState
 from bough.model.tasks import Dep, On
 from bough.testing.builders import here_question, question
@@ -36,12 +37,15 @@ class Site(Workshop):
         self.described = Described(plan, record=said.first_id, group=said.first_group, root=said.group)
         client.say(Submit(self.described.items, 1), *self.described.closed)
         client.hang_up()  # as `bough submit` does: nobody will add anything
+        self.base = said.first_id - number_of(said.first_id)
         self.number = {command: record for record, command in self.described.commands.items()}
 
     def next_job(self, placeholder: str) -> str:
         """The command that a placeholder, as in sge17@machineA, is given; or the answer that there is none."""
         said = self.take(placeholder)
-        return self.described.commands[int(said["id"])] if said["answer"] == "task" else str(said["answer"])
+        if said["answer"] != "task":
+            return str(said["answer"])
+        return self.described.commands[self.base + int(said["id"])]
 
     def done_job(self, command: str, placeholder: str) -> None:
         self.done(self.number[command], placeholder)
@@ -89,7 +93,7 @@ def test_item_8_a_repeated_request_gets_the_same_job_and_a_repeated_completion_d
     assert len(site.facts(SpanEnded)) == 1
     assert site.next_job("1@machineA") == "2100ver"
     assert site.done(site.number["0021ver"]) == {
-        "id": str(site.number["0021ver"]), "state": "waiting", "changed": False,
+        "id": str(number_of(site.number["0021ver"])), "state": "waiting", "changed": False,
     }  # fmt: skip
 
 
@@ -224,7 +228,7 @@ def test_who_took_a_task_speaks_for_it_status_attributes_signs_of_life_and_locks
     assert here(*first, "status", text="verifying") == here(*first, "alive") == {}
     assert here(*first, "attributes")["host"] == "1@machineA"
     assert here(*first, "lock", name="reserve") == {"taken": True, "new": True}
-    assert here(*second, "lock", name="reserve", wait=False)["owner"] == str(site.number["2100ver"])
+    assert here(*second, "lock", name="reserve", wait=False)["owner"] == str(number_of(site.number["2100ver"]))
     assert "is not the task's own" in here(*second, "unlock", name="reserve").message
     assert here(*first, "unlock", name="reserve") == {"freed": True}
     assert here(*second, "lock", name="reserve")["taken"]

@@ -29,6 +29,9 @@ SHELL = CommandSettings("/", ("/bin/sh", "-c"))
         ("sleep 3; echo done", 3.0),
         ("sleep 3 && false", 3.0),
         ("sleep 3 # and more", 3.0),
+        ("export BOUGH_INDEX=7; sleep 3", 3.0),
+        ("A=1 B=2 sleep 3", 3.0),
+        ("A=$(sleep 9) sleep 3", None),
         ("sleep", None),
         ("sleep 1 2x", None),
         ("sleep infinity", None),
@@ -69,10 +72,19 @@ def of_array(text: str, rows: list[tuple[object, ...]], names: tuple[str, ...]) 
 def test_rows_may_take_different_times() -> None:
     assert of_array("sleep {x}", [(0,), (2,), (0.5,)], ("x",)) == [0.0, 2.0, 0.5]
     assert of_array("{what} 3", [("sleep",), ("echo",)], ("what",)) == [3.0, OTHER]
+    assert of_array("export BOUGH_INDEX={x}; sleep {x}", [(1,), (2,)], ("x",)) == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("sleep 2; : {x}", 2.0), ("echo {x}", OTHER), ("sleep 0", 0.0), ("cat {x} | sleep 3", OTHER)]
+    ("text", "seconds"),
+    [
+        ("sleep 2; : {x}", 2.0),
+        ("echo {x}", OTHER),
+        ("sleep 0", 0.0),
+        ("cat {x} | sleep 3", OTHER),
+        ("export BOUGH_INDEX={x}; sleep 2", 2.0),
+        ("export BOUGH_INDEX={x}; ./simulate {x}", OTHER),
+    ],
 )
 def test_a_template_that_says_it_at_once_is_never_filled_in(
     text: str, seconds: float, monkeypatch: pytest.MonkeyPatch

@@ -6,12 +6,14 @@ import pickle
 
 import pytest
 
-from bough.model.events.news import WorkStarted, WorkSucceeded
+from bough.model.events.news import WorkFailed, WorkObserved, WorkStarted, WorkSucceeded
 from bough.model.ids import BlobId, RecordId, SpanId
+from bough.model.monitors import Finish, Restart
+from bough.model.outcomes import Cause
 from bough.model.resources import Needs
 from bough.model.tasks import Kind
 from bough.testing.emulated_work import NEVER, EmulatedExecutor, Times
-from bough.wire.executor_messages import FromExecutor, Report, RunSpan, StopElements
+from bough.wire.executor_messages import EndElements, FromExecutor, Report, RunSpan, StopElements
 from bough.wire.framing import Frames
 
 _frames: Frames[Report] = Frames(FromExecutor)
@@ -189,3 +191,18 @@ def test_every_element_ends_once_whatever_the_times() -> None:
         if isinstance(one, WorkSucceeded):
             ended += [(one.span, index) for index in range(one.start, one.stop)]
     assert sorted(ended) == [(span, index) for span in (1, 2) for index in range(10)]
+
+
+def test_what_runs_is_ended_by_a_verdict_and_the_next_begins() -> None:
+    executor = given((a_run(1, 3), 1.0))
+    executor.advance(0.0)
+    news(executor)
+    executor.end(EndElements(SpanId(1), 0, 2, Finish(), "m", "enough"), 0.5)
+    observed, *rest = news(executor)
+    assert isinstance(observed, WorkObserved)
+    assert rest == [WorkSucceeded(SpanId(1), 0, 1, 0.5), WorkStarted(SpanId(1), 1, 2)]
+    executor.end(EndElements(SpanId(1), 0, 3, Restart(2), "m"), 0.6)
+    failed = next(one for one in news(executor) if isinstance(one, WorkFailed))
+    assert (failed.index, failed.failure.cause, failed.failure.restarts) == (1, Cause.MONITOR, 2)
+    executor.end(EndElements(SpanId(7), 0, 3, Finish(), "m"), 0.7)
+    assert news(executor) == []

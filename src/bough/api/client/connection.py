@@ -17,15 +17,18 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from bough import errors
+from bough import errors, fork_warning
 from bough.api.client.client_socket import client_socket
 from bough.api.client.outbox import Outbox
+from bough.api.client.processor_watch import ProcessorsCallback, ProcessorWatch
 from bough.api.client.reader import Reader
 from bough.api.client.reconnect import Dialled, Place, Reconnect, ask_outcomes
 from bough.errors import BoughError, InternalError, PeerLost, ProtocolError, UserError
-from bough.model.events.news import Cancel, DeclareDone, Hold, Kill, PagesAdded, Prioritise, Release, Reset, Retry
+from bough.model.bounds import check_bounds
+from bough.model.events.news import Action, PagesAdded
 from bough.model.ids import BlobId, RecordId
 from bough.model.tasks import Item, Page, Reuse
+from bough.model.terminal_text import harmless
 from bough.wire.client_messages import (
     Accepted,
     Amend,
@@ -36,6 +39,7 @@ from bough.wire.client_messages import (
     CloseSession,
     DoAction,
     Farewell,
+    ProcessorsChanged,
     Refused,
     TasksSucceeded,
     ToClient,
@@ -43,12 +47,11 @@ from bough.wire.client_messages import (
     Welcome,
 )
 from bough.wire.framing import frame_list
-from bough.wire.questions import Question, check_bounds, read_reply
+from bough.wire.questions import Processors, Question, read_reply
 
 T = TypeVar("T")
-Action = Cancel | Kill | Hold | Release | Reset | DeclareDone | Retry | Prioritise
 
-_OWN = frozenset({Answer, Refused, Welcome, Closed, UserNotice})
+_OWN = frozenset({Answer, Refused, Welcome, Closed, UserNotice, ProcessorsChanged})
 
 FORKED = "a session cannot be used in a forked process; open one in the process itself"
 
@@ -105,6 +108,7 @@ class Connection:
         self._farewell: CloseSession | None = None
         self._hello: ClientHello | None = None
         self._welcome = _Reply()
+        self._processors = ProcessorWatch()
         self.is_forked = False  # this is a copy in a child process, and cannot be used
         self.ended = threading.Event()  # the reader's thread has ended
         _connections.add(self)
@@ -148,8 +152,14 @@ class Connection:
             else:
                 self._flush()
 
+    def put_blob(self, blob: BlobId, data: bytes, what: str) -> None:
+        """Take a blob that something names which comes behind it; `what` names it."""
+        with self._lock:
+            self._check()
+            self._outbox.put_blob(blob, data, what)
+
     def submit_all(self, items: Sequence[Item], size: int) -> None:
-        """Take items that name no blobs and have this size together."""
+        """Take items that name no blobs, or such as were put before, and have this size together."""
         with self._lock:
             self._wait_for_room()
             self._outbox.submit_all(items, size)
@@ -183,6 +193,11 @@ class Connection:
         with self._lock:
             message = Ask(self._outbox.new_number(), check_bounds(question))  # type: ignore[arg-type]
         return read_reply(question, self._answer(message))
+
+    def follow_processors(self, callback: ProcessorsCallback) -> None:
+        """Call a function, in a thread of its own, whenever processors come or go from now on."""
+        self._processors.add(callback)
+        self.ask(Processors(follow=True))
 
     def ask_outcomes(self, records: Sequence[Place]) -> None:
         """Ask to be told of the ends of records; `on_messages` gets them, now or later."""
@@ -379,14 +394,21 @@ class Connection:
             self._welcomed(message)
         elif isinstance(message, Closed):
             self._reader.closed = message
+        elif isinstance(message, ProcessorsChanged):
+            self._processors.tell(message.cores)
         elif isinstance(message, UserNotice):
-            sys.stderr.write(f"bough: {message.text}\n")
+            sys.stderr.write(f"bough: {harmless(message.text)}\n")
 
     def _welcomed(self, message: Welcome) -> None:
         with self._lock:
+            for reply in self._replies.values():
+                if isinstance(reply.message, Ask) and not reply.message.question.may_repeat:
+                    reply.set(None, PeerLost("the server was lost before it answered: it may have been done or not"))
             asked = [reply.message for reply in self._replies.values() if not reply.event.is_set()]
             unanswered = [question for question in asked if isinstance(question, Ask | Amend)]
             if not self._reconnect.on_welcome(self._outbox, unanswered, self._farewell):
+                if self._processors.is_on:
+                    self._outbox.post(Ask(self._outbox.new_number(), Processors(follow=True)))
                 self._flush(everything=True)
                 return
         self._welcome.set(message)
@@ -445,6 +467,7 @@ class Connection:
             self._gone = error or UserError("the session is closed")
             self._room.notify_all()
             replies = list(self._replies.values())
+        self._processors.stop()
         for reply in [*replies, self._welcome]:
             if not reply.event.is_set():
                 reply.set(None, self._gone)
@@ -482,3 +505,4 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+fork_warning.keep_quiet()

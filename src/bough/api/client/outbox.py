@@ -88,9 +88,7 @@ class Outbox:
             check_size(f"what is given to {item.name or 'a task'}", size)
         for blob, data in blobs:
             if blob not in self._sent:
-                check_size(f"the function or table of {item.name or 'a task'}", len(data))
-                self._sent.add(blob)
-                self.gathered.append(Blob(blob, data))
+                self.put_blob(blob, data, f"the function or table of {item.name or 'a task'}")
         last = self.gathered[-1] if self.gathered else None
         if type(last) is SubmitRequest and last.has_room and last.size + size <= MOST_BYTES:
             last.items.append(item)
@@ -102,8 +100,15 @@ class Outbox:
         if self._items >= UNHEARD_ITEMS or self._bytes >= UNHEARD_BYTES:
             self.is_full = True
 
+    def put_blob(self, blob: BlobId, data: bytes, what: str) -> None:
+        """A blob that something names which comes behind it, if the server does not have it; `what` names it."""
+        if blob not in self._sent:
+            check_size(what, len(data))
+            self._sent.add(blob)
+            self.gathered.append(Blob(blob, data))
+
     def submit_all(self, items: Sequence[Item], size: int) -> None:
-        """Items that name no blobs and have this size together."""
+        """Items that name no blobs, or such as are sent already, and have this size together."""
         at, each = 0, size // (len(items) or 1)
         while at < len(items):
             last = self.gathered[-1] if self.gathered else None

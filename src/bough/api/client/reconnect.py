@@ -22,6 +22,7 @@ import msgspec
 from bough.api.client.outbox import Outbox
 from bough.errors import BoughError, PeerLost, ProtocolError, UnknownName, UserError
 from bough.model.ids import RecordId
+from bough.model.terminal_text import harmless
 from bough.wire import questions
 from bough.wire.client_messages import Amend, Answer, Ask, ClientHello, CloseSession
 
@@ -132,7 +133,7 @@ class DialAgain:
         """Ask a server that is back to join the workflow; of one that has finished only outcomes are wanted."""
         if self._workflow_gone is not None:
             return ClientHello(first.version, first.pid, first.host, user=first.user)
-        return msgspec.structs.replace(first, join=True, fresh=False) if self.is_away else first
+        return msgspec.structs.replace(first, join=True) if self.is_away else first
 
     def on_welcome(self, outbox: Outbox, unanswered: Sequence[Ask | Amend], farewell: CloseSession | None) -> bool:
         """A server that is back hears again what it did not acknowledge or answer."""
@@ -217,5 +218,5 @@ def _places(records: Sequence[Place]) -> list[tuple[RecordId, int]]:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"bough: {text}\n")
+    sys.stderr.write(f"bough: {harmless(text)}\n")
     sys.stderr.flush()

@@ -9,18 +9,27 @@ tasks it was given, in that order; a task may be in several lists.
 
 from __future__ import annotations
 
+import _thread
 import concurrent.futures
+import contextlib
+import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
-from bough.api.futures.task import Task
-from bough.errors import NotPicklable, UserError
+from bough.api.futures import observed
+from bough.api.futures.observed import WatchedRecord
+from bough.api.futures.task import PENDING, Task
+from bough.errors import BadValue, NotPicklable, UserError
+from bough.model.plurals import counted
 from bough.model.states import ENDED, OPEN, TaskState
 from bough.model.tasks import Dep
 
 if TYPE_CHECKING:
+    from bough.api.futures.observed import Emission, Point
     from bough.api.futures.task import Home
+    from bough.monitors import Metric, Monitor, Remote
+    from bough.monitors.comparison import Rule
 
 _S = TaskState
 QUEUED = tuple(sorted(OPEN - {_S.RUNNING}))  # has not started, as far as this process knows
@@ -80,6 +89,44 @@ class Array(Sequence[Task]):
     def counts(self) -> dict[str, int]:
         """How many tasks are in which state."""
 
+    @abstractmethod
+    def rule(self, rule: Rule | None) -> None:
+        """Let a rule compare its tasks and end those that need not go on; None: no rule any more."""
+
+    @abstractmethod
+    def monitor(self, *monitors: Monitor | Metric | Remote | str) -> None:
+        """Have its tasks watched from now on, also those that run. They do not count for memo keys."""
+
+    @abstractmethod
+    def series(self, metric: str = "value") -> list[list[Point]]:
+        """The values of a metric so far, of each task in order, as `Task.series`; empty where nothing was seen."""
+
+    @abstractmethod
+    def _watched(self) -> list[WatchedRecord]:
+        """Its tasks by record."""
+
+    def emissions(self, timeout: float | None = None) -> Iterator[Emission]:
+        """The values that monitors of its tasks emit, as they come, until all tasks have ended.
+
+        TimeoutError when that takes longer.
+        """
+
+        def is_over() -> bool:
+            counts = self.counts()
+            return not (counts["waiting"] or counts["running"])
+
+        return observed.emissions(self._watched(), is_over, timeout)
+
+    def tagged(self, tag: str) -> Array:
+        """The tasks on which a monitor has put a tag."""
+        found = {
+            (one.home, one.record, seen.index)
+            for one in self._watched()
+            for seen in one.home.seen(one.record, min(one.indices, default=0), max(one.indices, default=-1) + 1)
+            if tag in seen.tags
+        }
+        return self.select(lambda task: (task._registry, task.record, task.index) in found)
+
     def tasks(self) -> Iterator[Task]:
         """The tasks in order, whatever iterating the array itself gives."""
         return (self[i] for i in range(len(self)))
@@ -91,7 +138,11 @@ class Array(Sequence[Task]):
         """
         check_errors(errors)
         self.wait_all(timeout)
-        return [value_of(task, errors) for task in self.tasks()]
+        try:
+            return [value_of(task, errors) for task in self.tasks()]
+        except BaseException:
+            self.failed()  # the caller sees the first failure, and has been told of the others by that
+            raise
 
     def wait_any(self, timeout: float | None = None) -> Task:
         """Wait until a task has ended, and return it."""
@@ -132,7 +183,7 @@ class Array(Sequence[Task]):
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count} {word}" for word, count in self.counts().items() if count)
-        return f"<array of {len(self)} tasks: {counts or 'empty'}>"
+        return f"<array of {counted(len(self), 'task')}: {counts or 'empty'}>"
 
     def __reduce__(self) -> Any:
         raise NotPicklable(
@@ -143,7 +194,7 @@ class Array(Sequence[Task]):
 def check_errors(errors: str) -> None:
     """Refuse what `results` does not know."""
     if errors not in {"raise", "return"}:
-        raise UserError(f'results: errors is {errors!r}; give "raise" or "return"')
+        raise BadValue(f'results: errors is {errors!r}; give "raise" or "return"')
 
 
 def value_of(task: Task, errors: str) -> Any:
@@ -167,7 +218,7 @@ class CommandSubmitter(Protocol):
 class TaskList(Array):
     """See the module."""
 
-    __slots__ = ("_adder", "_deadline", "_iterator", "_tasks", "_values")
+    __slots__ = ("_adder", "_deadline", "_given", "_is_closed", "_iterator", "_shared", "_tasks", "_values")
 
     def __init__(
         self,
@@ -181,7 +232,10 @@ class TaskList(Array):
         self._adder = adder  # where new commands are submitted; None: complete
         self._values = values  # iterating gives values: it is what a map over tasks returned
         self._deadline = deadline
-        self._iterator: Iterator[Any] | None = None
+        self._shared: list[bool] = []  # not empty: more than an iteration over its values uses it
+        self._iterator: Generator[Any] | None = None  # that iteration
+        self._given: list[bool] = []  # not empty: it has given all its values, or failed
+        self._is_closed = False  # it gives no more
 
     def add(self, what: Task | str | Sequence[Any], **options: Any) -> Task:
         """Add a task, or submit a command and add it; returns the task."""
@@ -204,22 +258,40 @@ class TaskList(Array):
     @overload
     def __getitem__(self, index: slice) -> Array: ...
     def __getitem__(self, index: int | slice) -> Task | Array:
+        self._shared.append(True)
         if isinstance(index, slice):
-            return TaskList(self._tasks[index], values=self._values, deadline=self._deadline)
+            found = TaskList(self._tasks[index], values=self._values, deadline=self._deadline)
+            found._shared = self._shared
+            return found
         return self._tasks[index]
 
     def __iter__(self) -> Iterator[Any]:
-        if not self._values:
-            return iter(list(self._tasks))
-        return (task.result(_left(self._deadline)) for task in self._tasks)
+        return self._iteration(anew=bool(self._given)) if self._values else iter(list(self._tasks))
 
     def __next__(self) -> Any:
         """The next value of what `map` returned, which concurrent.futures promises to be an iterator."""
         if not self._values:
             raise TypeError("an array of tasks is not an iterator; use iter(array)")
-        if self._iterator is None:
-            self._iterator = iter(self)
-        return next(self._iterator)
+        return next(self._iteration())
+
+    def close(self) -> None:
+        """No more values of what `map` returned are wanted: what has not started is cancelled."""
+        if not self._values:
+            raise TypeError("an array of tasks is not an iterator, and has nothing to close; use cancel()")
+        self._is_closed = True
+        if not self._given:
+            self._given.append(True)
+            _cancel_waiting(self._tasks)
+        if self._iterator is not None:
+            self._iterator.close()
+
+    def _iteration(self, *, anew: bool = False) -> Iterator[Any]:
+        if self._is_closed:
+            return iter(())
+        if self._iterator is None or anew:
+            self._given = []
+            self._iterator = _values_in_order(list(self._tasks), self._deadline, self._given, self._shared)
+        return self._iterator
 
     @property
     def is_command(self) -> bool:
@@ -232,13 +304,14 @@ class TaskList(Array):
 
     def deps(self) -> tuple[Dep, ...]:
         """Every task as a dependency."""
+        self._shared.append(True)
         return tuple(task.dep() for task in self._tasks)
 
     def counts(self) -> dict[str, int]:
         """How many tasks are in which state, as far as this process has heard."""
         found = dict.fromkeys(("waiting", "running", "done", "failed", "skipped", "cancelled"), 0)
         for task in self._tasks:
-            found[task.state] += 1
+            found[task.known_state] += 1
         return found
 
     def wait_all(self, timeout: float | None = None) -> TaskList:
@@ -252,22 +325,25 @@ class TaskList(Array):
 
     def as_completed(self, timeout: float | None = None) -> Iterator[Task]:
         """The tasks in the order in which they end, those that have ended first."""
+        self._shared.append(True)
         futures: list[concurrent.futures.Future[Any]] = list(self._tasks)
         for task in concurrent.futures.as_completed(futures, timeout):
             assert isinstance(task, Task)
-            task._registry.looked_at(task.id, task.index)
+            task._registry.looked_at(task.record, task.index)
             yield task
 
     def select(self, keep: Callable[[Task], object]) -> TaskList:
         """The tasks for which `keep(task)` is true, now."""
+        self._shared.append(True)
         return TaskList(task for task in self._tasks if keep(task))
 
     def _in_states(self, states: Iterable[TaskState]) -> TaskList:
+        self._shared.append(True)
         words = {state.label for state in states}
-        found = TaskList(task for task in self._tasks if task.state in words)
+        found = TaskList(task for task in self._tasks if task.known_state in words)
         if "failed" in words:
             for task in found._tasks:
-                task._registry.looked_at(task.id, task.index)
+                task._registry.looked_at(task.record, task.index)
         return found
 
     def cancel(self) -> int:
@@ -280,8 +356,72 @@ class TaskList(Array):
             if not task.done():
                 task.kill()
 
+    def rule(self, rule: Rule | None) -> None:
+        """Single tasks can be compared as those of a group."""
+        raise UserError("a rule is for an array of one submission, or for a group: put these tasks into a group")
 
-def _left(deadline: float | None) -> float | None:
-    import time
+    def monitor(self, *monitors: Monitor | Metric | Remote | str) -> None:
+        """Have its tasks watched from now on, also those that run. They do not count for memo keys."""
+        homes: dict[Home, list[tuple[Dep, int]]] = {}
+        for task in self._tasks:
+            if not task.done():
+                homes.setdefault(task._registry, []).append((task.dep(), 0))
+        for home, targets in homes.items():
+            home.monitor(targets, monitors)
 
+    def series(self, metric: str = "value") -> list[list[Point]]:
+        """The values of a metric so far, of each task in order."""
+        return [task.series(metric) for task in self._tasks]
+
+    def _watched(self) -> list[WatchedRecord]:
+        return [WatchedRecord(task._registry, task.record, (task.index,), _always(task)) for task in self._tasks]
+
+
+def _always(task: Task) -> Callable[[int], Task]:
+    return lambda _: task
+
+
+def _values_in_order(
+    tasks: list[Task], deadline: float | None, given: list[bool], shared: list[bool]
+) -> Generator[Any]:
+    """Values in order; see `array_view`, whose iterations end in the same way."""
+    try:
+        for position, task in enumerate(tasks, 1):
+            if position == len(tasks):
+                given.append(True)
+            yield task.result(left_until(deadline))
+    except GeneratorExit:
+        if not given and not shared and not tasks[0]._registry.keeps_dropped:
+            in_a_thread(_cancel_waiting, tasks)
+        raise
+    except Exception:
+        for task in tasks:  # the caller sees this failure, and cannot go on to the others
+            task._registry.looked_at_all(task.id, for_good=True)
+        if not shared:
+            _cancel_waiting(tasks)
+        raise
+    finally:
+        given.append(True)
+
+
+def _cancel_waiting(tasks: Iterable[Task]) -> None:
+    """Cancel what has not started."""
+    for task in tasks:
+        if task._state == PENDING:
+            task.cancel()
+
+
+def in_a_thread(call: Callable[..., object], *arguments: object) -> None:
+    """Call something whose locks this thread may hold: an iterator may be dropped, and collected, anywhere."""
+    with contextlib.suppress(RuntimeError):  # the interpreter ends, and the session with it
+        _thread.start_new_thread(_quietly, (call, arguments))
+
+
+def _quietly(call: Callable[..., object], arguments: tuple[object, ...]) -> None:
+    with contextlib.suppress(Exception):
+        call(*arguments)
+
+
+def left_until(deadline: float | None) -> float | None:
+    """Seconds until a time; None: there is none."""
     return None if deadline is None else max(0.0, deadline - time.monotonic())

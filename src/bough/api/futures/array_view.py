@@ -1,28 +1,35 @@
 """Arrays of one record: all of its elements, a slice or a selection of them; and feeds whose results are taken once.
 
-Rules: an index gives the same task object while a caller holds it. A slice is a view and copies nothing. A
-`FeedArray` gives each end once; an iteration that stops and begins again continues where it was.
+Rules: an index gives the same task object while a caller holds it. A slice is a view and copies nothing. What `map`
+returned has one iteration at a time, as an iterator has: who stops and begins again continues where it was; once all
+values were given the next one begins anew. One that was closed gives no more. A `FeedArray` gives each end once.
 """
 
 from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from bough.api.futures.array import QUEUED, Array, check_errors, value_of
+from bough.api.futures.array import QUEUED, Array, check_errors, in_a_thread, left_until, value_of
+from bough.api.futures.completed import load_results
 from bough.api.futures.elements import ArrayElements, runs_of
 from bough.api.futures.feed_elements import AS_ENDED, IN_ORDER, FeedElements
+from bough.api.futures.observed import WatchedRecord, last_seen, points
 from bough.api.futures.task import Task
 from bough.errors import UserError
-from bough.model.ids import RecordId
+from bough.model.bounds import MOST_TASKS
+from bough.model.ids import RecordId, number_of
 from bough.model.states import ENDED, TaskState
 from bough.model.tasks import Dep, On
 from bough.wire.client_messages import TasksSucceeded
 
 if TYPE_CHECKING:
+    from bough.api.futures.observed import Point
     from bough.api.futures.task import Home
+    from bough.monitors import Metric, Monitor, Remote
+    from bough.monitors.comparison import Rule
 
 _S = TaskState
 
@@ -30,7 +37,7 @@ _S = TaskState
 class ArrayView(Array):
     """Elements of one record. `indices` None: all of them, also those that are still to come."""
 
-    __slots__ = ("__weakref__", "_deadline", "_elements", "_indices", "_iterator", "_values")
+    __slots__ = ("__weakref__", "_deadline", "_elements", "_given", "_indices", "_is_closed", "_iterator", "_values")
 
     def __init__(
         self,
@@ -44,13 +51,20 @@ class ArrayView(Array):
         self._indices = indices
         self._values = values  # iterating gives values
         self._deadline = deadline  # of that iteration, as map's timeout says
-        self._iterator: Iterator[Any] | None = None
+        self._iterator: Generator[Any] | None = None  # that iteration
+        self._given: list[bool] = []  # not empty: it has given all its values, or failed
+        self._is_closed = False  # it gives no more
 
     # --- a sequence ---------------------------------------------------------------------------------
 
     @property
     def id(self) -> int:
-        """The number of the record it is part of."""
+        """The number that people use."""
+        return number_of(self._elements.record)
+
+    @property
+    def record(self) -> int:
+        """What the server knows it by."""
         return self._elements.record
 
     @property
@@ -67,6 +81,7 @@ class ArrayView(Array):
     def __getitem__(self, index: slice) -> Array: ...
     def __getitem__(self, index: int | slice) -> Task | Array:
         indices = self._all()
+        self._elements.is_shared = True
         if isinstance(index, slice):
             return ArrayView(self._elements, indices[index], values=self._values, deadline=self._deadline)
         try:
@@ -75,15 +90,32 @@ class ArrayView(Array):
             raise IndexError(f"task {index} of an array of {len(self)}") from None
 
     def __iter__(self) -> Iterator[Any]:
-        return self._iterate_values() if self._values else self.tasks()
+        return self._iteration(anew=bool(self._given)) if self._values else self.tasks()
 
     def __next__(self) -> Any:
         """The next value of what `map` returned, which concurrent.futures promises to be an iterator."""
         if not self._values:
             raise TypeError("an array of tasks is not an iterator; use iter(array)")
-        if self._iterator is None:
-            self._iterator = self._iterate_values()
-        return next(self._iterator)
+        return next(self._iteration())
+
+    def close(self) -> None:
+        """No more values of what `map` returned are wanted: what has not started is cancelled."""
+        if not self._values:
+            raise TypeError("an array of tasks is not an iterator, and has nothing to close; use cancel()")
+        self._is_closed = True
+        if not self._given:
+            self._given.append(True)
+            self._elements.cancel_waiting(self._indices)
+        if self._iterator is not None:
+            self._iterator.close()
+
+    def _iteration(self, *, anew: bool = False) -> Iterator[Any]:
+        if self._is_closed:
+            return iter(())
+        if self._iterator is None or anew:
+            self._given = []
+            self._iterator = _values_in_order(self._elements, self._indices, self._deadline, self._given)
+        return self._iterator
 
     def _all(self) -> Sequence[int]:
         return range(len(self._elements.states)) if self._indices is None else self._indices
@@ -91,6 +123,7 @@ class ArrayView(Array):
     def deps(self) -> tuple[Dep, ...]:
         """The whole array as one dependency, a part of it element by element."""
         record = RecordId(self._elements.record)
+        self._elements.is_shared = True
         if self._indices is None:
             return (Dep(On.ARRAY, record),) if len(self) or self._elements.is_open else ()
         return tuple(Dep(On.TASK, record, index) for index in self._indices)
@@ -133,10 +166,7 @@ class ArrayView(Array):
         return self
 
     def _check_feed(self) -> None:
-        """Raise what the generator raised that fed it."""
-        error = self._elements.feed_error
-        if error is not None and self._indices is None:
-            raise error
+        _check_feed(self._elements, self._indices)
 
     def _over_test(self) -> Callable[[], bool]:
         """A test that costs little when it is made after every piece of news."""
@@ -165,6 +195,7 @@ class ArrayView(Array):
         """The tasks in the order in which they end, those that have ended first."""
         elements = self._elements
         elements.registry.may_wait()
+        elements.is_shared = True
         deadline = None if timeout is None else time.monotonic() + timeout
         wanted = None if self._indices is None else _membership(self._indices)
         queue = elements.watch()
@@ -180,7 +211,7 @@ class ArrayView(Array):
                 if given >= len(self) and not (wanted is None and elements.is_open) and not queue:
                     self._check_feed()
                     return
-                if not elements.wait_for_news(queue, _left(deadline)):
+                if not elements.wait_for_news(queue, left_until(deadline)):
                     raise TimeoutError(f"{len(self) - given} of {len(self)} tasks have not ended")
         finally:
             elements.unwatch(queue)
@@ -192,9 +223,11 @@ class ArrayView(Array):
         check_errors(errors)
         self.wait_all(timeout)
         elements = self._elements
+        if self._indices is None:  # the caller gets every failure, or the first is raised
+            elements.registry.looked_at_all(elements.record)
+        else:
+            self.failed()
         if elements.is_command:
-            if errors == "return":
-                elements.registry.looked_at_all(elements.record)
             return [value_of(task, errors) for task in self.tasks()]
         found: list[Any] = []
         for start, stop in _runs_in_order(self._all()):
@@ -215,48 +248,15 @@ class ArrayView(Array):
                 found.append(value_of(elements.task(at), errors))
                 at += 1
 
-    def _iterate_values(self) -> Iterator[Any]:
-        """Values in order, each as soon as it and all before it are there."""
-        elements, deadline = self._elements, self._deadline
-        elements.registry.may_wait()
-        position = 0
-        while (
-            elements.wait_for_length(position + 1, _left(deadline)) if self._indices is None else position < len(self)
-        ):
-            indices = self._all()
-            index = indices[position]
-            if not elements.wait_for_end(index, _left(deadline)):
-                raise TimeoutError(f"{len(self) - position} of {len(self)} values are not there yet")
-            end, message = elements.span_at(index)
-            consecutive = isinstance(indices, range) and indices.step == 1
-            if not isinstance(message, TasksSucceeded) or elements.is_command or not consecutive:
-                yield self._one(index)
-                position += 1
-                continue
-            end = min(end, index + len(indices) - position)
-            values = elements.page(message)[index - message.start : end - message.start]
-            for offset, value in enumerate(values):
-                if elements.states[index + offset] != _S.DONE:  # cancelled here before it was told
-                    self._one(index + offset)
-                position += 1
-                yield value
-        self._check_feed()
-
-    def _one(self, index: int) -> Any:
-        try:
-            return self._elements.task(index).result()
-        except BaseException:
-            # The caller sees this failure and, as with Executor.map, cannot go on to the others.
-            self._elements.registry.looked_at_all(self._elements.record)
-            raise
-
     # --- choosing and acting --------------------------------------------------------------------------
 
     def select(self, keep: Callable[[Task], object]) -> ArrayView:
         """The tasks for which `keep(task)` is true, now."""
+        self._elements.is_shared = True
         return ArrayView(self._elements, array("q", [i for i in self._all() if keep(self._elements.task(i))]))
 
     def _in_states(self, states: Iterable[TaskState]) -> ArrayView:
+        self._elements.is_shared = True
         return ArrayView(self._elements, self._elements.chosen(self._all(), states))
 
     def failed(self) -> ArrayView:
@@ -284,9 +284,107 @@ class ArrayView(Array):
         for start, stop in runs_of(sorted(self._indices)):
             elements.registry.kill(Dep(On.TASK, record, start), stop)
 
+    def monitor(self, *monitors: Monitor | Metric | Remote | str) -> None:
+        """Have its tasks watched from now on, also those that run, and those that are fed later."""
+        record = RecordId(self._elements.record)
+        targets = [(Dep(On.ARRAY, record), 0)]
+        if self._indices is not None:
+            targets = [(Dep(On.TASK, record, start), stop) for start, stop in runs_of(sorted(self._indices))]
+        self._elements.registry.monitor(targets, monitors)
 
-def _left(deadline: float | None) -> float | None:
-    return None if deadline is None else max(0.0, deadline - time.monotonic())
+    def rule(self, rule: Rule | None) -> None:
+        """Let a rule compare its tasks and end those that need not go on; None: no rule any more."""
+        if self._indices is not None:
+            raise UserError("a rule is for all tasks of an array, not for a part of it")
+        self._elements.registry.rule(Dep(On.ARRAY, RecordId(self._elements.record)), rule)
+
+    def series(self, metric: str = "value") -> list[list[Point]]:
+        """The values of a metric so far, of each task in order, as `Task.series`; empty where nothing was seen."""
+        indices = self._all()
+        start, stop = min(indices, default=0), max(indices, default=-1) + 1
+        seen = last_seen(self._elements.registry, self.record, start, stop)
+        return [points(seen.get(index), metric) for index in indices]
+
+    def _watched(self) -> list[WatchedRecord]:
+        elements = self._elements
+        indices = range(MOST_TASKS) if self._indices is None and elements.is_open else self._all()
+        return [WatchedRecord(elements.registry, elements.record, indices, elements.task)]
+
+
+def _values_in_order(
+    elements: ArrayElements, indices: Sequence[int] | None, deadline: float | None, given: list[bool]
+) -> Generator[Any]:
+    """Values in order, each as soon as it and all before it are there; none is held here once it was given.
+
+    As with `Executor.map`, an iteration that fails, takes too long or is dropped cancels what has not started. Not so
+    when something else uses the array, nor when the script just ends and a service is to go on.
+    """
+    elements.registry.may_wait()
+    try:
+        for values, is_last in _told_in_order(elements, indices, deadline):
+            while values:
+                if is_last and len(values) == 1:
+                    given.append(True)
+                yield values.pop()
+        _check_feed(elements, indices)
+    except GeneratorExit:
+        if not given and not elements.is_shared and not elements.registry.keeps_dropped:
+            in_a_thread(elements.cancel_waiting, indices)
+        raise
+    except Exception:
+        elements.registry.looked_at_all(elements.record, for_good=True)  # the caller cannot go on to the others
+        if not elements.is_shared:
+            elements.cancel_waiting(indices)
+        raise
+    finally:
+        given.append(True)
+
+
+def _told_in_order(
+    elements: ArrayElements, indices: Sequence[int] | None, deadline: float | None
+) -> Iterator[tuple[list[Any], bool]]:
+    """The values that were told together, the last one first, and whether no others follow."""
+    position = 0
+    while True:
+        if indices is None and not elements.wait_for_length(position + 1, left_until(deadline)):
+            return
+        here = range(len(elements.states)) if indices is None else indices
+        if position >= len(here):
+            return
+        if not elements.wait_for_end(here[position], left_until(deadline)):
+            raise TimeoutError(f"{len(here) - position} of {len(here)} values are not there yet")
+        values = _told(elements, here[position:] if _is_run(here) else here[position : position + 1])
+        position += len(values)
+        yield values, position == len(here)
+
+
+def _told(elements: ArrayElements, indices: Sequence[int]) -> list[Any]:
+    """The values of the first of these elements, which has ended, and of those told with it; the last one first."""
+    start = indices[0]
+    stop, message = elements.span_at(start)
+    stop = min(stop, start + len(indices))
+    if (
+        not isinstance(message, TasksSucceeded)
+        or elements.is_command
+        or elements.count(range(start, stop), _S.DONE) < stop - start  # some were cancelled here before they were told
+    ):
+        return [elements.task(start).result()]
+    if (start, stop) == (message.start, message.stop):
+        values = load_results(message.results)
+    else:
+        values = elements.page(message)[start - message.start : stop - message.start]
+    values.reverse()
+    return values
+
+
+def _is_run(indices: Sequence[int]) -> bool:
+    return isinstance(indices, range) and indices.step == 1
+
+
+def _check_feed(elements: ArrayElements, indices: Sequence[int] | None) -> None:
+    """Raise what the generator raised that fed an array."""
+    if elements.feed_error is not None and indices is None:
+        raise elements.feed_error
 
 
 def _membership(indices: Sequence[int]) -> Any:
@@ -312,8 +410,19 @@ class FeedArray(ArrayView):
         super().__init__(elements, values=True)
         self._fed = elements
 
+    def __iter__(self) -> Iterator[Any]:
+        return iter(()) if self._is_closed else self._iterate_values()
+
+    def close(self) -> None:
+        """No more values are wanted: what has not started is cancelled, and the generator is not asked for more."""
+        self._is_closed = True
+        self._fed.abandon()
+        self.cancel()
+
     def __next__(self) -> Any:
         """The next value; after a failure was raised, the one behind it."""
+        if self._is_closed:
+            raise StopIteration
         if self._iterator is None:
             self._iterator = self._iterate_values()
         try:
@@ -329,7 +438,7 @@ class FeedArray(ArrayView):
             return ArrayView(self._fed, self._all()[index])
         return super().__getitem__(index)
 
-    def _iterate_values(self) -> Iterator[Any]:
+    def _iterate_values(self) -> Generator[Any]:
         """Values in the order of tasks, each dropped once it is given."""
         fed = self._fed
         fed.registry.may_wait()
@@ -344,9 +453,13 @@ class FeedArray(ArrayView):
                         for value in fed.page(message)[start - message.start : end]:
                             at += 1
                             yield value
+                            if self._is_closed:
+                                return
                     else:
                         at = stop = start + 1
                         yield fed.task(start).result()
+                        if self._is_closed:
+                            return
                 finally:
                     fed.taken(start, at, stop)
             self._check_feed()

@@ -8,16 +8,22 @@ Rule: nothing is read or rendered before it is asked for, and a big result is ma
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bough.api.pickling import loads
-from bough.errors import StoreFailed
+from bough.errors import NotPicklable, StoreFailed
+from bough.model.bounds import MOST
 from bough.model.commands.command import CommandTemplate, shown_text
 from bough.model.commands.rendering import render_row, row_files
 from bough.model.outcomes import Detail, Output, ResultFile, Results, Stream
 from bough.model.refs import replaced
+from bough.stores.store_folder import why_unreadable
 from bough.wire.client_messages import TasksSucceeded
+
+if TYPE_CHECKING:
+    from bough.model.observations import SeenTask
 
 
 def load_results(results: Results) -> list[Any]:
@@ -26,7 +32,15 @@ def load_results(results: Results) -> list[Any]:
         return _load_file(results)
     if results is None:
         raise StoreFailed("a function ended without a result")
-    values: list[Any] = loads(results)
+    return _loads(results)
+
+
+def _loads(data: Any) -> list[Any]:
+    """Read pickled values; whatever that raises, the caller asked for a result, and is told that it is not there."""
+    try:
+        values: list[Any] = loads(data)
+    except (Exception, SystemExit) as error:
+        raise NotPicklable(f"the result cannot be read here: {type(error).__name__}: {error}") from error
     return values
 
 
@@ -35,9 +49,9 @@ def _load_file(results: ResultFile) -> list[Any]:
 
     try:
         with open(results.path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            values: list[Any] = loads(data)
+            values = _loads(data)
     except (OSError, ValueError) as error:
-        raise StoreFailed(f"the result in {results.path} cannot be read: {error}") from error
+        raise StoreFailed(f"the result in {results.path} cannot be read: {why_unreadable(error)}") from error
     return values
 
 
@@ -61,7 +75,38 @@ def read_stream_bytes(stream: Stream | None) -> bytes:
             file.seek(stream.offset)
             return file.read(stream.length)
     except OSError as error:
-        raise StoreFailed(f"the output in {stream.path} cannot be read: {error.strerror}") from error
+        raise StoreFailed(f"the output in {stream.path} cannot be read: {why_unreadable(error)}") from error
+
+
+def read_kept(store: str, record: int, index: int, name: str) -> bytes:
+    """What a task wrote, by the jobs database of a store whose server has ended; nothing if the store is gone."""
+    from bough.stores.jobs.jobs_reader import JobsDatabase
+    from bough.stores.schema import FILE
+    from bough.stores.store_folder import path_in
+
+    if not os.path.isfile(os.path.join(store, FILE)):
+        return b""
+    columns = f"SELECT {name}_path, {name}_offset, {name}_length FROM"
+    with JobsDatabase(store) as database:
+        found = database.query(f"{columns} elements WHERE id = ? AND idx = ?", (record, index))[1]
+        found = found or database.query(f"{columns} tasks WHERE id = ? AND is_array = 0", (record,))[1]
+    for path, offset, length in found:
+        if isinstance(path, str) and isinstance(offset, int) and isinstance(length, int):
+            return read_stream_bytes(Stream(path_in(f"{store}/out", path), offset, length))
+    return b""
+
+
+def read_seen(store: str, record: int, start: int, stop: int) -> list[SeenTask]:
+    """What was seen of watched tasks, by the jobs database of a store whose server has ended."""
+    from bough.stores.jobs.fold_observations import FIRINGS, SERIES, seen_tasks
+    from bough.stores.jobs.jobs_reader import JobsDatabase
+    from bough.stores.schema import FILE
+
+    if not os.path.isfile(os.path.join(store, FILE)):
+        return []
+    place = (record, start, stop, MOST)
+    with JobsDatabase(store) as database:
+        return seen_tasks(database.query(FIRINGS, place)[1], database.query(SERIES, place)[1])
 
 
 Read = Callable[[str, Stream | None], bytes]  # a stream's name, and where it lies
@@ -84,7 +129,12 @@ class Completed:
 
     @property
     def returncode(self) -> int:
-        """The exit code: 0, for otherwise the task had failed."""
+        """The exit code: 0, for otherwise the task had failed; or whatever it was, if a monitor ended it early."""
+        return self._detail.exit_code
+
+    @property
+    def exit_code(self) -> int:
+        """The same as `returncode`, by the name that Bough has for it elsewhere."""
         return self._detail.exit_code
 
     @property
@@ -126,6 +176,11 @@ class Completed:
     def seconds(self) -> float:
         """How long it ran."""
         return max(0.0, self._detail.ended - self._detail.started)
+
+    @property
+    def ended_by(self) -> str:
+        """The monitor that ended it early, and why, in one line; empty if it ended by itself."""
+        return self._detail.ended_by
 
     @property
     def cpu(self) -> float:

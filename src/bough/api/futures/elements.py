@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 _S = TaskState
 _OPEN = re.compile(b"[" + re.escape(as_bytes(OPEN)) + b"]")
 _OPEN_RUN = re.compile(_OPEN.pattern + b"+")
-_NOT_STARTED_RUN = re.compile(b"[" + re.escape(as_bytes(OPEN - {_S.RUNNING})) + b"]+")
+_NOT_STARTED = OPEN - {_S.RUNNING}
+_NOT_STARTED_RUN = re.compile(b"[" + re.escape(as_bytes(_NOT_STARTED)) + b"]+")
 _ENDED_RUN = re.compile(b"[" + re.escape(as_bytes(ENDED)) + b"]+")
 
 Range = tuple[int, int]
@@ -62,15 +63,17 @@ class ArrayElements:
         self.registry = registry
         self.progress = registry.progress
         self.record = record
+        self.indices = ""  # as its submitter wrote them, if that was not in Python
         self.name = name
         self.group = group
         self.is_command = is_command
         self.rows = rows  # of a command array: how to tell an element's text and outputs
         self.condition = threading.Condition()
-        self.states = bytearray(length)
+        self.states: bytearray = bytearray(length)
         self.left = length  # not ended
         self.error: BoughError | None = None  # why the server did not take it, or went away
         self.is_open = False  # more elements may come
+        self.is_shared = False  # used by more than an iteration over its values, which must not cancel it then
         self.feed_error: BaseException | None = None  # what the generator that feeds it raised
         self._starts: list[int] = []  # of `_spans`, which are sorted by it
         self._spans: list[tuple[int, TasksSucceeded | TasksFailed]] = []  # (stop, what was said of [start, stop))
@@ -239,10 +242,13 @@ class ArrayElements:
             indices = indices[::-1]
         return self._cancel(list(runs_of(indices)))
 
-    def cancel_waiting(self) -> list[Range]:
-        """Cancel what has not started."""
+    def cancel_waiting(self, indices: Sequence[int] | None = None) -> list[Range]:
+        """Cancel what has not started, of all elements or of some."""
         with self.condition:
-            ranges = [found.span() for found in _NOT_STARTED_RUN.finditer(self.states)]
+            if indices is None:
+                ranges = [found.span() for found in _NOT_STARTED_RUN.finditer(self.states)]
+            else:
+                ranges = list(runs_of([index for index in sorted(indices) if self.states[index] in _NOT_STARTED]))
         return self._cancel(ranges)
 
     def _cancel(self, ranges: list[Range]) -> list[Range]:

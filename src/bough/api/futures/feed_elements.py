@@ -20,6 +20,8 @@ from bough.api.futures.completed import CommandRows
 from bough.api.futures.elements import ArrayElements, Range, Rows
 from bough.api.futures.task import FINISHED, Task
 from bough.errors import UserError
+from bough.model.ids import number_of
+from bough.model.plurals import counted
 from bough.model.states import ENDED, OPEN, StateWindow, TaskState, as_bytes
 from bough.wire.client_messages import TasksFailed, TasksSucceeded
 
@@ -58,7 +60,9 @@ class FeedElements(ArrayElements):
         """The task of one element; of what was discarded there is none."""
         with self.condition:
             if not self.keep and self.states[index] == _DONE and index not in self._live and not self._said(index):
-                raise UserError(f"task {self.record}.{index} was discarded when it had ended; give keep=True to feed")
+                raise UserError(
+                    f"task {number_of(self.record)}.{index} was discarded when it had ended; give keep=True to feed"
+                )
             return super().task(index)
 
     def ended_tasks(self, start: int, stop: int) -> list[Task]:
@@ -172,7 +176,9 @@ class FeedElements(ArrayElements):
             return self._abandoned or is_there() or not (self.left or self._untaken or self.is_open)
 
         if not self.condition.wait_for(news, left):
-            raise TimeoutError(f"{self.left + self._untaken} tasks of the feed have not ended")
+            raise TimeoutError(
+                f"{counted(self.left + self._untaken, 'task of the feed has', 'tasks of the feed have')} not ended"
+            )
         if self._abandoned:
             raise UserError("feed: its results were discarded while they were taken, by wait_all or the session's end")
         return bool(is_there())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -35,6 +35,9 @@ class FailureLine(msgspec.Struct, frozen=True):
     host: str = ""
     attempt: int = 0
     stderr: str = ""  # the last lines
+    parameters: str = ""  # of the call, or of the sweep's row
+    traceback: str = ""  # of a function
+    command: Callable[[], str] = str  # its text; asked when it is shown, for values of its row are the user's objects
 
 
 class GroupLine(msgspec.Struct, frozen=True):

@@ -15,22 +15,31 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import msgspec
 
+from bough.api.futures import observed
 from bough.api.futures.completed import Completed, detail_of, load_results
-from bough.api.pickling import loads
 from bough.errors import NotPicklable, NotRun, TaskFailed
+from bough.model.array_indices import task_label
+from bough.model.ids import number_of
 from bough.model.outcomes import Cause, Detail, Failure, Results, Stream
 from bough.model.states import TaskState
 from bough.model.tasks import Dep, On
-from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded
+from bough.model.terminal_text import harmless_name
+from bough.wire.client_messages import TasksFailed, TasksObserved, TasksRunning, TasksSucceeded
 
 if TYPE_CHECKING:
+    from bough.api.communicator import Communicator
+    from bough.api.futures.observed import Emission, Point, TaskProgress
     from bough.api.futures.progress import Progress
+    from bough.model.monitors import Fail, Finish
+    from bough.model.observations import Fired, SeenTask
+    from bough.monitors import Metric, Monitor, Remote
+    from bough.wire.questions import Probe, ProbeReply
 
 PENDING, RUNNING, FINISHED, CANCELLED = "PENDING", "RUNNING", "FINISHED", "CANCELLED_AND_NOTIFIED"
 _OVER = frozenset({FINISHED, CANCELLED, "CANCELLED"})
@@ -45,6 +54,7 @@ class Elements(Protocol):
     """What a task asks of the array it is an element of; see `elements.ArrayElements`."""
 
     record: int
+    indices: str  # as its submitter wrote them, see `model.array_indices`
     left: int  # elements that have not ended
     is_open: bool  # more may come
     is_command: bool
@@ -70,10 +80,18 @@ class Home(Protocol):
     """What tasks and arrays ask of the session they belong to; see `task_registry.TaskRegistry`."""
 
     progress: Progress
+    unsent: set[int]  # loose tasks that could not be sent to the server
+    deferred: dict[int, Future[None]]  # tasks that wait for futures of others; done once they are with the server
+    observers: dict[int, list[Callable[[TasksObserved], None]]]  # by record: who is told what is seen of tasks
+    keeps_dropped: bool  # the server goes on with what a script leaves: a dropped iterator cancels nothing
 
     @property
     def wait(self) -> Callable[[Callable[[], bool], Callable[[float | None], bool], float | None], bool]:
         """Waits until something is true, by reading what the server says or by sleeping; whether it is true."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the server cannot be asked any more."""
 
     def may_wait(self) -> None:
         """Refuse to wait in the thread that brings what would be waited for."""
@@ -93,17 +111,38 @@ class Home(Protocol):
     def kill(self, target: Dep, stop: int = 0) -> None:
         """End running attempts."""
 
+    def monitor(self, targets: Iterable[tuple[Dep, int]], monitors: Sequence[object]) -> None:
+        """Have tasks watched from now on."""
+
+    def rule(self, target: Dep, rule: object) -> None:
+        """Let a rule decide which tasks of an array or a group need not go on."""
+
+    def seen(self, record: int, start: int, stop: int) -> list[SeenTask]:
+        """What was seen of elements [start, stop) of a record: of each its attempts in order."""
+
+    def probe(self, question: Probe) -> ProbeReply:
+        """Ask a running task something."""
+
+    def end_early(self, target: Dep, verdict: Finish | Fail, reason: str) -> int:
+        """End running attempts with a verdict, as a monitor does; how many."""
+
     def explain(self, record: int, index: int) -> list[str]:
         """Why a task is where it is."""
+
+    def state(self, record: int, index: int) -> str:
+        """The state of a task that has not started, as far as this process has heard."""
 
     def read_output(self, record: int, index: int, name: str, stream: Stream | None) -> bytes:
         """A task's own part of an output file."""
 
+    def written_by(self, record: int, index: int, name: str) -> bytes:
+        """What a task has written that runs, or was ended from outside."""
+
     def looked_at(self, record: int, index: int) -> None:
         """The caller has seen how this task failed."""
 
-    def looked_at_all(self, record: int) -> None:
-        """The caller has seen how the tasks of a record failed."""
+    def looked_at_all(self, record: int, *, for_good: bool = False) -> None:
+        """The caller has seen how the tasks of a record failed; `for_good`: it wants to know of no more of them."""
 
 
 class _Sync:
@@ -120,12 +159,13 @@ class _Sync:
 class Task(Future[Any]):
     """One command line or function call; `result()` is the function's value, or a `Completed`.
 
-    Tasks are made by a session. `id` is the number of its record, `index` its place when it is one of an array.
+    Tasks are made by a session. `id` is the number that people use, `index` its place when it is one of an array;
+    `record` is what the server knows it by.
     """
 
     __slots__ = (
         *("_array", "_command", "_error", "_registry", "_message", "_results", "_state", "_sync", "_value"),
-        *("group", "id", "index", "name", "writes"),
+        *("group", "index", "name", "record", "writes"),
     )
 
     def __init__(
@@ -148,7 +188,7 @@ class Task(Future[Any]):
         self._results: Results = None  # what `_value` is read from, if the message does not hold it
         self._value: Any = _UNREAD
         self._error: BaseException | None = None
-        self.id = record
+        self.record = record
         self.group = group
         self.index = index
         self.name = name
@@ -183,8 +223,23 @@ class Task(Future[Any]):
     # --- looking ------------------------------------------------------------------------------------
 
     @property
+    def id(self) -> int:
+        """Its number, which people use: 1, 2, 3 in each workflow; for one of an array, that of the array."""
+        return number_of(self.record)
+
+    @property
     def state(self) -> str:
-        """One of waiting, running, done, failed, skipped, cancelled, as far as this process has heard."""
+        """One of waiting, held, ready, running, done, failed, skipped, cancelled.
+
+        The server is asked about a task that has not started; `counts()` of arrays and groups call all these waiting.
+        """
+        if self._state == PENDING:
+            return self._registry.state(self.record, self.index)
+        return self.known_state
+
+    @property
+    def known_state(self) -> str:
+        """As `state`, as far as this process has heard: what has not started is waiting."""
         if self._state == PENDING:
             return "waiting"
         if self._state == RUNNING:
@@ -222,22 +277,62 @@ class Task(Future[Any]):
 
     @property
     def stdout(self) -> str:
-        """What it wrote to standard output, once it has ended; empty if nothing."""
-        detail = self._detail()
-        return self._output("stdout", detail.stdout).decode("utf-8", "replace") if detail is not None else ""
+        """What it wrote to standard output, so far if it runs; empty if nothing."""
+        return self._written("stdout").decode("utf-8", "replace")
 
     @property
     def stderr(self) -> str:
-        """What it wrote to standard error, once it has ended; empty if nothing."""
+        """What it wrote to standard error, so far if it runs; empty if nothing."""
+        return self._written("stderr").decode("utf-8", "replace")
+
+    def _written(self, name: str) -> bytes:
         detail = self._detail()
-        return self._output("stderr", detail.stderr).decode("utf-8", "replace") if detail is not None else ""
+        if detail is not None:
+            return self._output(name, detail.stdout if name == "stdout" else detail.stderr)
+        if isinstance(self._message, TasksSucceeded):
+            return b""
+        return self._registry.written_by(self.record, self.index, name)  # it runs, or was cancelled or killed
 
     def _output(self, name: str, stream: Stream | None) -> bytes:
-        return self._registry.read_output(self.id, self.index, name, stream)
+        return self._registry.read_output(self.record, self.index, name, stream)
+
+    # --- what was seen of it, if it is watched or reports -------------------------------------------
+
+    def series(self, metric: str = "value") -> list[Point]:
+        """The values of a metric so far, as (step, time, value): few of many, the lowest and the highest among them."""
+        seen = self._seen()
+        return observed.points(seen[-1] if seen else None, metric)
+
+    @property
+    def progress(self) -> TaskProgress:
+        """How far it is, by the metrics that it prints or reports: step, total, share, and the latest values."""
+        seen = self._seen()
+        return observed.progress(seen[-1] if seen else None)
+
+    @property
+    def tags(self) -> list[str]:
+        """The tags that monitors have put on it."""
+        return observed.tags(self._seen())
+
+    @property
+    def emitted(self) -> list[Emission]:
+        """The values that monitors of it have emitted."""
+        return observed.emitted(self, self._seen())
+
+    @property
+    def fired(self) -> list[Fired]:
+        """What fired, when, and on which value; of all attempts."""
+        return [fired for seen in self._seen() for fired in seen.fired]
+
+    def _seen(self) -> list[SeenTask]:
+        return self._registry.seen(self.record, self.index, self.index + 1)
 
     def explain(self) -> str:
         """Why it is not running, or how it ended, in a few lines."""
-        return "\n".join(self._registry.explain(self.id, self.index))
+        self._registry.looked_at(self.record, self.index)
+        if self._state in _OVER and self._registry.is_closed:  # the server that could be asked is gone
+            return "\n".join(ending_lines(self._message, label_of(self)))
+        return "\n".join(self._registry.explain(self.record, self.index))
 
     def done(self) -> bool:
         """Whether it has ended, in whatever way."""
@@ -252,7 +347,7 @@ class Task(Future[Any]):
         return self._state == RUNNING
 
     def __repr__(self) -> str:
-        return f"<{label_of(self)}: {self.state}>"
+        return f"<{label_of(self)}: {self.known_state}>"
 
     # --- waiting ------------------------------------------------------------------------------------
 
@@ -276,11 +371,11 @@ class Task(Future[Any]):
             raise CancelledError(label_of(self))
         message = self._message
         if isinstance(message, TasksFailed):
-            self._registry.looked_at(self.id, self.index)
+            self._registry.looked_at(self.record, self.index)
             if self._error is None and self._array is not None:
                 self._error = self._array.error_of(message)
             if self._error is None:
-                self._error = exception_of(message, self, is_command=self.is_command)
+                self._error = exception_of(message, label_of(self), is_command=self.is_command)
         return self._error
 
     def _wait(self, timeout: float | None) -> None:
@@ -326,9 +421,19 @@ class Task(Future[Any]):
         """End the running attempt: the task fails and is not tried again. What is not running is left alone."""
         self._registry.kill(self.dep())
 
+    def monitor(self, *monitors: Monitor | Metric | Remote | str) -> None:
+        """Have it watched from now on, also if it runs already. They do not count for its memo key."""
+        self._registry.monitor([(self.dep(), 0)], monitors)
+
+    def communicator(self, timeout: float | None = None) -> Communicator:
+        """What talks to it while it runs, wherever that is; `timeout`: seconds that a call may wait until it does."""
+        from bough.api.communicator import Communicator
+
+        return Communicator(self, timeout)
+
     def dep(self) -> Dep:
         """This task as a dependency."""
-        return Dep(_TASK, self.id, self.index)
+        return Dep(_TASK, self.record, self.index)
 
     # --- for the registry, which tells a task its story -------------------------------------------------
 
@@ -495,8 +600,9 @@ class OutputPath(str):
 
 def label_of(task: Task) -> str:
     """A task's name in messages, as in "task 12 (plot)" or "task 7.3 (align)"."""
-    number = f"{task.id}.{task.index}" if task._array is not None else str(task.id)
-    return f"task {number} ({task.name})" if task.name else f"task {number}"
+    array = task._array
+    number = str(task.id) if array is None else task_label(task.record, task.index, array.indices)
+    return f"task {number} ({harmless_name(task.name)})" if task.name else f"task {number}"
 
 
 def ending_of(message: TasksRunning | TasksSucceeded | TasksFailed | None) -> str:
@@ -515,14 +621,36 @@ def ending_state(failure: Failure) -> TaskState:
     return TaskState.SKIPPED if failure.cause in _NOT_RUN else TaskState.FAILED
 
 
-def exception_of(message: TasksFailed, task: Task, *, is_command: bool) -> BaseException:
-    """What `result()` raises for a task that did not succeed."""
+def exception_of(message: TasksFailed, label: str, *, is_command: bool) -> BaseException:
+    """What `result()` raises for a task that did not succeed; `label` names the task."""
     failure = message.failure
     if failure.cause is Cause.EXCEPTION and failure.error:
-        found = _load_exception(failure.error)
+        from bough.api.futures.remote_exceptions import load_exception  # most tasks succeed
+
+        found = load_exception(failure)
         if found is not None:
+            BaseException.add_note(found, _origin(message, label))
             return found
-    label = label_of(task)
+    error = _own_exception(message, label, is_command=is_command)
+    if failure.parameters:
+        error.add_note(_origin(message, label))
+    if failure.traceback:
+        from bough.api.futures.remote_exceptions import add_traceback
+
+        add_traceback(error, failure.traceback)
+    return error
+
+
+def _origin(message: TasksFailed, label: str) -> str:
+    """Which task an exception comes from: its parameters, host and attempt."""
+    called = f" with {message.failure.parameters}" if message.failure.parameters else ""
+    where = f", on {message.host}" if message.host else ""
+    return f"{label}{called}{where}, attempt {message.attempt}"
+
+
+def _own_exception(message: TasksFailed, label: str, *, is_command: bool) -> BaseException:
+    """An exception of ours for a failure."""
+    failure = message.failure
     if failure.cause in _NOT_RUN:
         return NotRun(f"{label} was not run: {failure.message or failure.cause.value}", failure.source)
     if failure.cause is Cause.UNSENDABLE and not is_command:
@@ -530,10 +658,17 @@ def exception_of(message: TasksFailed, task: Task, *, is_command: bool) -> BaseE
     where = f" on {message.host}" if message.host else ""
     attempt = f", attempt {message.attempt}" if message.attempt else ""
     text = f"{label}: {what_happened(failure)}{where}{attempt}"
+    if failure.cause is Cause.DIED:
+        text += "; say retries=N to have it tried again"
     last = last_line(failure.stderr)
     if last:
         text += f": {last}"
-    return TaskFailed(
+    kind = TaskFailed
+    if not is_command and failure.cause in {Cause.DIED, Cause.LOST}:
+        from bough.errors import WorkerDied  # late: it loads multiprocessing
+
+        kind = WorkerDied
+    return kind(
         text,
         exit_code=failure.exit_code,
         signal=failure.signal,
@@ -543,11 +678,31 @@ def exception_of(message: TasksFailed, task: Task, *, is_command: bool) -> BaseE
     )
 
 
+def ending_lines(message: TasksRunning | TasksSucceeded | TasksFailed | None, label: str) -> list[str]:
+    """How a task ended, in a few lines, as far as its session was told."""
+    if not isinstance(message, TasksFailed):
+        where = f" on {message.host}" if message is not None and message.host else ""
+        return [f"{label} is {ending_of(message)}{where}"]
+    failure = message.failure
+    if failure.cause in _NOT_RUN:
+        return [f"{label} was not run: {failure.message or failure.cause.value}"]
+    where = f" on {message.host}, attempt {message.attempt}" if message.host else ""
+    lines = [f"{label} failed: {what_happened(failure)}{where}"]
+    if failure.parameters:
+        lines.append(f"its parameters: {failure.parameters}")
+    if failure.stderr:
+        lines += ["the last lines of its stderr:", *(f"  {line}" for line in failure.stderr.splitlines()[-10:])]
+    if failure.traceback:
+        lines += ["its traceback:", *(f"  {line}" for line in failure.traceback.splitlines())]
+    return lines
+
+
 def what_happened(failure: Failure) -> str:
     """A failure in a few words, as in "exit code 3" or "ended by SIGSEGV"."""
     match failure.cause:
         case Cause.EXIT if failure.exit_code is not None:
-            return f"exit code {failure.exit_code}"
+            said = f"exit code {failure.exit_code}"
+            return failure.message if failure.message.startswith(said) else said
         case Cause.SIGNAL if failure.signal is not None:
             return f"ended by {_signal_name(failure.signal)}"
         case _:
@@ -565,12 +720,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _load_exception(data: bytes) -> BaseException | None:
-    """The pickled exception; None when its class cannot be made here."""
-    try:
-        found = loads(data)
-    except Exception:  # noqa: BLE001 - unpickling runs the user's code, which may raise anything
-        return None
-    return found if isinstance(found, BaseException) else None

@@ -8,17 +8,20 @@ Rule: counts change before callers that wait for a task wake, so that these see 
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from bough.api.futures.completed import read_stream_bytes
+from bough.api.futures.completed import read_kept, read_seen, read_stream_bytes
 from bough.api.futures.elements import ArrayElements, Range
 from bough.api.futures.feed_elements import FeedElements
-from bough.api.futures.progress import FailureLine, Progress
+from bough.api.futures.progress import ASIDE, FailureLine, Progress
 from bough.api.futures.task import (
     CANCELLED,
     FINISHED,
@@ -30,20 +33,50 @@ from bough.api.futures.task import (
     last_line,
     what_happened,
 )
-from bough.errors import BoughError, UserError
-from bough.model.events.news import Cancel, Kill, PagesAdded
-from bough.model.ids import RecordId
+from bough.errors import BoughError, NotPicklable, UserError, WrongType
+from bough.model.array_indices import range_label
+from bough.model.events.news import AddMonitors, Cancel, EndEarly, Kill, PagesAdded, SetRule
+from bough.model.ids import RecordId, number_of
+from bough.model.monitors import Fail, Finish
 from bough.model.outcomes import Cause, Failure, Stream
 from bough.model.states import TaskState
 from bough.model.tasks import ArraySpec, Dep, Item, On, TaskSpec
+from bough.model.terminal_text import harmless_name
 from bough.wire import questions
-from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded, ToClient
+from bough.wire.client_messages import TasksFailed, TasksObserved, TasksRunning, TasksSucceeded, ToClient
 
 if TYPE_CHECKING:
     from bough.api.client.connection import Connection
+    from bough.api.remote_monitors import RemoteMonitors
+    from bough.model.observations import SeenTask
 
+OUTPUT_PIECE = 4 << 20  # bytes of what a task wrote that are asked for at a time
 _S = TaskState
 _NO_FAILURE = frozenset({Cause.CANCELLED, Cause.CLOSED})
+
+
+class Unseen(NamedTuple):
+    """How elements from some index to `stop` failed, and the task or array that they are of."""
+
+    stop: int
+    message: TasksFailed
+    owner: Task | ArrayElements
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it is of an array."""
+        return not isinstance(self.owner, Task)
+
+    def label(self, start: int) -> str:
+        """As in "task 12 (plot)" or "task 7.3-5 (align)"; `start` is the first element."""
+        return _label(self.message.record, start, self.stop, self.owner)
+
+    def command(self, start: int) -> str:
+        """The text of the first one's command; empty for a function, or if it cannot be told any more."""
+        try:
+            return self.owner.command if isinstance(self.owner, Task) else self.owner.command(start)
+        except Exception:  # noqa: BLE001 - values of a row are the user's objects
+            return ""
 
 
 class UnseenFailure(msgspec.Struct, frozen=True):
@@ -65,11 +98,20 @@ class TaskRegistry:
         self.connection: Connection | None = None
         self.wait = _sleep_alone  # for a loose task; `connect` makes it that of the connection
         self.read_remote_output: Callable[[int, int, str, Stream], bytes] | None = None  # asks a service
+        self.listeners: list[Callable[[Sequence[ToClient]], None]] = []  # hear all that the server says of tasks
+        self.store = ""  # of an embedded session, which can be read when its server has ended
         self.progress = Progress()
         self.tasks: dict[int, Task] = {}  # loose, not ended
         self.arrays: dict[int, ArrayElements] = {}  # with elements that have not ended
+        self.keeps_dropped = False  # the server goes on with what a script leaves: a dropped iterator cancels nothing
+        self.unsent: set[int] = set()  # loose tasks that could not be sent to the server
+        self.deferred: dict[int, Future[None]] = {}  # tasks that wait for others' futures, and are not sent yet
         self.refusals: list[tuple[Item | PagesAdded, BoughError]] = []  # what the server did not take
-        self._unseen: dict[int, dict[int, _Unseen]] = {}  # failures: record -> start -> what
+        self._unseen: dict[int, dict[int, Unseen]] = {}  # failures: record -> start -> what
+        self._handled: set[int] = set()  # records with ends that the script knows of: it looked, cancelled or killed
+        self._unwanted: set[int] = set()  # arrays of which a failure was raised to a caller that iterated
+        self.observers: dict[int, list[Callable[[TasksObserved], None]]] = {}  # by record: who is told what is seen
+        self.has_killed = False  # this process killed something
         self._looking = threading.Lock()  # guards `_unseen`
 
     def connect(self, connection: Connection) -> None:
@@ -77,10 +119,24 @@ class TaskRegistry:
         self.connection = connection
         self.wait = connection.wait
 
+    @functools.cached_property
+    def remote_monitors(self) -> RemoteMonitors:
+        """Functions that talk to running tasks; made for the first one."""
+        from bough.api.remote_monitors import RemoteMonitors
+
+        return RemoteMonitors(self)
+
+    @property
+    def has_remote_monitors(self) -> bool:
+        """Whether there are such functions."""
+        return "remote_monitors" in self.__dict__
+
     # --- what the server says -----------------------------------------------------------------------
 
     def on_messages(self, messages: Sequence[ToClient]) -> None:
         """Pass on what happened to tasks, in order; successes of loose tasks, many in a row, together."""
+        for listener in self.listeners:
+            listener(messages)
         tasks = self.tasks
         ended: list[tuple[Task, TasksSucceeded]] = []
         for message in messages:
@@ -96,7 +152,7 @@ class TaskRegistry:
                 self._elements_succeeded(message)
             elif isinstance(message, TasksFailed):
                 self._failed(message)
-            elif isinstance(message, TasksRunning):
+            elif isinstance(message, TasksRunning | TasksObserved):
                 self._runs(message)
         if ended:
             self._succeeded(ended)
@@ -130,17 +186,18 @@ class TaskRegistry:
         state = ending_state(message.failure)
         task = self.tasks.pop(message.record, None)
         if task is not None:
-            self._note(message, task.name, [(0, 1)], is_array=False)
+            self._note(message, task, [(0, 1)])
             self.progress.moved(task.group, task._state == RUNNING, state, 1)
             task._end(message, FINISHED)
             return
         array = self.arrays.get(message.record)
         if array is not None:
-            array.on_ended(message, lambda news: self._note(message, array.name, news, is_array=True))
+            array.on_ended(message, lambda news: self._note(message, array, news))
             self.forget_ended(array)
 
     def _cancelled(self, message: TasksFailed) -> None:
         """It was cancelled elsewhere: by `bough cancel`, or with its group."""
+        self._handled.add(message.record)
         task = self.tasks.pop(message.record, None)
         if task is not None:
             self.progress.moved(task.group, task._state == RUNNING, _S.CANCELLED, 1)
@@ -151,7 +208,11 @@ class TaskRegistry:
             array.on_ended(message)
             self.forget_ended(array)
 
-    def _runs(self, message: TasksRunning) -> None:
+    def _runs(self, message: TasksRunning | TasksObserved) -> None:
+        if isinstance(message, TasksObserved):
+            for listener in list(self.observers.get(message.record, ())):
+                listener(message)
+            return
         task = self.tasks.get(message.record)
         if task is not None:
             was, now = task._state == RUNNING, bool(message.attempt)
@@ -182,17 +243,28 @@ class TaskRegistry:
         """The server did not take an item: its tasks fail with the reason."""
         self.refusals.append((item, error))
         if isinstance(item, PagesAdded):
-            self._end_all([], [item.record], error)
+            self._end_all([], [item.record], error, noted=True)
         elif isinstance(item, TaskSpec):
-            self._end_all([item.id], [], error)
+            self._end_all([item.id], [], error, noted=True)
         elif isinstance(item, ArraySpec):
-            self._end_all([], [item.id], error)
+            self._end_all([], [item.id], error, noted=True)
+
+    def not_sent(self, task: Task, error: BoughError) -> None:
+        """A loose task could not be sent to the server: it fails here."""
+        cause = Cause.UNSENDABLE if isinstance(error, NotPicklable) else Cause.DEPENDENCY
+        message = TasksFailed(RecordId(task.record), 0, 1, 0, Failure(cause, str(error)))
+        self.unsent.add(task.record)
+        self.progress.added(task.group, 1)
+        self._note(message, task, [(0, 1)])
+        self.progress.moved(task.group, False, ending_state(message.failure), 1)
+        task._fail(error, message)
 
     def lost(self, error: BoughError | None) -> None:
         """The server is gone: nothing that has not ended will. Without an error it was closed in good order."""
         self._end_all(list(self.tasks), list(self.arrays), error)
 
-    def _end_all(self, tasks: list[int], arrays: list[int], error: BoughError | None) -> None:
+    def _end_all(self, tasks: list[int], arrays: list[int], error: BoughError | None, *, noted: bool = False) -> None:
+        """End tasks and arrays; `noted`: as failures that somebody must look at."""
         text = str(error) if error is not None else "the session was closed before it ran"
         failure = Failure(Cause.CLOSED if error is None else Cause.LOST, text)
         state = _S.SKIPPED if error is None else _S.FAILED
@@ -200,7 +272,9 @@ class TaskRegistry:
             task = self.tasks.pop(record, None)
             if task is not None:
                 self.progress.moved(task.group, task._state == RUNNING, state, 1)
-                message = TasksFailed(RecordId(task.id), 0, 1, 0, failure)
+                message = TasksFailed(RecordId(task.record), 0, 1, 0, failure)
+                if noted:
+                    self._note(message, task, [(0, 1)])
                 if error is None:
                     task._end(message, FINISHED)
                 else:
@@ -210,33 +284,84 @@ class TaskRegistry:
             if array is not None:
                 array.error = error
                 array.close()
-                array.on_ended(TasksFailed(RecordId(array.record), 0, len(array.states), 0, failure))
+                message = TasksFailed(RecordId(array.record), 0, len(array.states), 0, failure)
+                array.on_ended(message, partial(self._note, message, array) if noted else None)
 
     # --- what users do --------------------------------------------------------------------------------
 
     def cancel_loose(self, task: Task) -> bool:
         """Cancel a loose task; False if it has ended."""
-        if self.tasks.pop(task.id, None) is None:
+        if self.tasks.pop(task.record, None) is None:
             return task.cancelled()
+        self._handled.add(task.record)
         self.progress.moved(task.group, task._state == RUNNING, _S.CANCELLED, 1)
+        is_sent = task.record not in self.deferred
         task._end(None, CANCELLED)
-        self._tell(Cancel(task.dep()))
+        if is_sent:
+            self._tell(Cancel(task.dep()))
         return True
 
     def cancelled_elements(self, array: Elements, ranges: Sequence[Range]) -> None:
         """Elements were cancelled here: the server must know."""
+        self._handled.add(array.record)
         for start, stop in ranges:
             self._tell(Cancel(Dep(On.TASK, array.record, start), stop))
         self.forget_ended(array)
 
     def cancelled_array(self, array: Elements) -> None:
         """A whole array was cancelled here: the server must know."""
+        self._handled.add(array.record)
         self._tell(Cancel(Dep(On.ARRAY, array.record)))
         self.forget_ended(array)
 
     def kill(self, target: Dep, stop: int = 0) -> None:
         """End running attempts."""
+        self.has_killed = True
         self._tell(Kill(target, stop))
+
+    def monitor(self, targets: Iterable[tuple[Dep, int]], monitors: Sequence[object]) -> None:
+        """Have tasks watched from now on: there by a plan that is sent, or here by functions that talk to them."""
+        from bough.api.submit.monitor_options import read_monitors
+        from bough.monitors import Remote
+
+        targets = list(targets)
+        watching = read_monitors([one for one in monitors if not isinstance(one, Remote)])
+        for one in monitors:
+            if isinstance(one, Remote):
+                self.remote_monitors.watch(targets, one)
+        if watching is None:
+            return
+        connection = self._connected()
+        for target, stop in targets:
+            if (sent := self.deferred.get(target.id)) is not None:
+                sent.result()
+            connection.put_blob(*watching.blob, "the monitors")
+            connection.act_and_wait(AddMonitors(target, watching.id, stop))
+
+    def rule(self, target: Dep, rule: object) -> None:
+        """Let a rule decide which tasks of an array or a group need not go on; None: no rule any more."""
+        from bough.monitors.comparison import Rule
+
+        if rule is not None and not isinstance(rule, Rule):
+            raise WrongType(f"{rule!r:.60} is no rule; give one of bough.monitors.comparison, such as Halving")
+        if rule is not None and rule.metric is not None:
+            self.monitor([(target, 0)], [rule.metric])
+        if (sent := self.deferred.get(target.id)) is not None:
+            sent.result()
+        self._connected().act_and_wait(SetRule(target, rule.rule if rule is not None else None))
+
+    def seen(self, record: int, start: int, stop: int) -> list[SeenTask]:
+        """What was seen of elements of a record; more than fits into one answer is asked for in pieces."""
+        connection = self._connected()
+        if connection.ended.is_set():
+            return read_seen(self.store, record, start, stop) if self.store else []
+        try:
+            return connection.ask(questions.Observations(RecordId(record), start, stop))
+        except UserError:
+            if stop - start < 2:
+                raise
+        middle = (start + stop) // 2
+        return [*self.seen(record, start, middle), *self.seen(record, middle, stop)]
 
     def _tell(self, action: Cancel | Kill) -> None:
         connection = self.connection
@@ -247,15 +372,59 @@ class TaskRegistry:
         except BoughError:
             return  # the server is gone, and the tasks with it
 
+    def end_early(self, target: Dep, verdict: Finish | Fail, reason: str) -> int:
+        """End running attempts with a verdict, as a monitor does; how many."""
+        answer = self._connected().act_and_wait(EndEarly(target, verdict, "remote monitor", reason))
+        count = answer.get("tasks", 0) if isinstance(answer, dict) else answer
+        return count if isinstance(count, int) else 0
+
+    def probe(self, question: questions.Probe) -> questions.ProbeReply:
+        """Ask a running task something."""
+        return self._connected().ask(question)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the server cannot be asked any more."""
+        return self.connection is None or self.connection.ended.is_set()
+
     def explain(self, record: int, index: int) -> list[str]:
         """The server's answer to why a task is where it is."""
+        if record in self.deferred:
+            return [f"task {number_of(record)} waits for futures of another executor or session among its arguments"]
+        if record in self.unsent:
+            return [f"task {number_of(record)} was never sent: see its exception()"]
         return self._connected().ask(questions.Explain(RecordId(record), index))
+
+    def state(self, record: int, index: int) -> str:
+        """The state of a task that has not started, as the server says it; waiting, if the server cannot be asked."""
+        connection = self.connection
+        if connection is None or connection.ended.is_set() or connection.is_away or connection.is_forked:
+            return "waiting"
+        try:
+            return connection.ask(questions.State(RecordId(record), index))
+        except BoughError:  # it ended meanwhile, or does not know the task yet
+            return "waiting"
 
     def read_output(self, record: int, index: int, name: str, stream: Stream | None) -> bytes:
         """A task's own part of an output file, which may lie where the server, but not this process, can read it."""
         if stream is None or not stream.length or self.read_remote_output is None:
             return read_stream_bytes(stream)
         return self.read_remote_output(record, index, name, stream)
+
+    def written_by(self, record: int, index: int, name: str) -> bytes:
+        """What a task has written that runs, or was ended from outside: the server knows, or later the store."""
+        connection = self._connected()
+        if connection.ended.is_set():
+            return read_kept(self.store, record, index, name) if self.store else b""
+        pieces: list[bytes] = []
+        got = 0
+        while True:
+            question = questions.Output(RecordId(record), index, questions.stream_name(name), got, OUTPUT_PIECE)
+            said = connection.ask(question)
+            pieces.append(said.data)
+            got += len(said.data)
+            if said.error or len(said.data) < OUTPUT_PIECE:
+                return b"".join(pieces)
 
     def may_wait(self) -> None:
         """Refuse to wait in the thread that brings what would be waited for."""
@@ -274,16 +443,17 @@ class TaskRegistry:
 
     # --- failures that were not looked at -------------------------------------------------------------
 
-    def _note(self, message: TasksFailed, name: str, news: Sequence[Range], *, is_array: bool) -> None:
+    def _note(self, message: TasksFailed, owner: Task | ArrayElements, news: Sequence[Range]) -> None:
         failure = message.failure
-        if failure.cause in _NO_FAILURE:
+        if failure.cause in _NO_FAILURE or owner.group == ASIDE:
             return
-        with self._looking:
-            entries = self._unseen.setdefault(message.record, {})
-            entries.update({start: (stop, message, name, is_array) for start, stop in news})
+        noted = [(start, Unseen(stop, message, owner)) for start, stop in news]
+        if message.record not in self._unwanted:
+            with self._looking:
+                self._unseen.setdefault(message.record, {}).update(noted)
         if ending_state(failure) is _S.FAILED:
-            for start, stop in news:
-                self.progress.failed(_line((stop, message, name, is_array), start), stop - start)
+            for start, unseen in noted:
+                self.progress.failed(_line(unseen, start), unseen.stop - start)
 
     def looked_at(self, record: int, index: int) -> None:
         """A caller saw how this task failed."""
@@ -291,26 +461,61 @@ class TaskRegistry:
             return
         with self._looking:
             entries = self._unseen.get(record, {})
-            start = index if index in entries else next((a for a, e in entries.items() if a <= index < e[0]), None)
+            start = index if index in entries else next((a for a, e in entries.items() if a <= index < e.stop), None)
             if start is not None:
-                stop, message, name, is_array = entries.pop(start)
+                unseen = entries.pop(start)
                 if start < index:
-                    entries[start] = (index, message, name, is_array)
-                if index + 1 < stop:
-                    entries[index + 1] = (stop, message, name, is_array)
+                    entries[start] = unseen._replace(stop=index)
+                if index + 1 < unseen.stop:
+                    entries[index + 1] = unseen
+                self._handled.add(record)
+                self._cause_seen(unseen.message.failure)
             if not entries:
                 self._unseen.pop(record, None)
 
-    def looked_at_all(self, record: int) -> None:
-        """A caller saw how the tasks of a record failed."""
+    def _cause_seen(self, failure: Failure) -> None:
+        """Whoever sees that a task was not run is told why, so has seen how that one task failed."""
+        cause = self._unseen.get(failure.source) if ending_state(failure) is _S.SKIPPED else None
+        if cause and not any(unseen.is_array for unseen in cause.values()):
+            del self._unseen[failure.source]
+            self._handled.add(failure.source)
+
+    def looked_at_all(self, record: int, *, for_good: bool = False) -> None:
+        """A caller saw how the tasks of a record failed; `for_good`: it wants to know of no more of them."""
+        if for_good:
+            self._unwanted.add(record)
         with self._looking:
-            self._unseen.pop(record, None)
+            if self._unseen.pop(record, None):
+                self._handled.add(record)
+
+    @property
+    def has_unseen(self) -> bool:
+        """Whether there are failures that were not looked at."""
+        return bool(self._unseen)
+
+    def unseen(self) -> list[tuple[int, Unseen]]:
+        """Failures that the script does not know of: the first element, and what; also what was not run for others.
+
+        What the script killed, and what was not run because of an end that it knows of, is no news to it.
+        """
+        with self._looking:
+            return [
+                (start, unseen)
+                for entries in self._unseen.values()
+                for start, unseen in entries.items()
+                if not self._is_known(unseen.message.failure)
+            ]
+
+    def _is_known(self, failure: Failure) -> bool:
+        if failure.cause is Cause.KILLED:
+            return self.has_killed
+        return ending_state(failure) is _S.SKIPPED and failure.source in self._handled
 
     def unretrieved(self) -> list[UnseenFailure]:
         """The failures that were not looked at."""
         with self._looking:
             return [
-                UnseenFailure(record, start, entry[0], _line(entry, start).text)
+                UnseenFailure(record, start, entry.stop, _line(entry, start).text)
                 for record, entries in self._unseen.items()
                 for start, entry in entries.items()
             ]
@@ -323,14 +528,11 @@ def _sleep_alone(
     return sleep(timeout)
 
 
-_Unseen = tuple[int, TasksFailed, str, bool]  # where the range stops, how it failed, the record's name, is it an array
-
-
-def _line(unseen: _Unseen, start: int) -> FailureLine:
+def _line(unseen: Unseen, start: int) -> FailureLine:
     """A failure as it is shown."""
-    stop, message, name, is_array = unseen
+    message = unseen.message
     failure = message.failure
-    label = _label(message.record, start, stop, name, is_array=is_array)
+    label = unseen.label(start)
     return FailureLine(
         label,
         _describe(failure, label),
@@ -341,14 +543,16 @@ def _line(unseen: _Unseen, start: int) -> FailureLine:
         message.host,
         message.attempt,
         failure.stderr,
+        failure.parameters,
+        failure.traceback,
+        partial(unseen.command, start),
     )
 
 
-def _label(record: int, start: int, stop: int, name: str, *, is_array: bool) -> str:
-    number = f"{record}"
-    if is_array:
-        number += f".{start}" if stop - start == 1 else f".{start}-{stop - 1}"
-    return f"task {number} ({name})" if name else f"task {number}"
+def _label(record: int, start: int, stop: int, owner: Task | ArrayElements) -> str:
+    name, array = owner.name, None if isinstance(owner, Task) else owner
+    number = str(number_of(record)) if array is None else range_label(record, start, stop - 1, array.indices)
+    return f"task {number} ({harmless_name(name)})" if name else f"task {number}"
 
 
 def _describe(failure: Failure, label: str) -> str:

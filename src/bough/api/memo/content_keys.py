@@ -1,17 +1,14 @@
 """What a task computes, as a memo key: by it a later run finds work that is already done.
 
-A call counts by its function and arguments, a command by its words, settings and the files it reads. A file of
-ordinary size counts by its content and may be copied or touched freely. A big file counts by size and time, a folder
-by the sizes and times of the files in it. Digests of files are kept while size and time stay.
+A call counts by its function and arguments, a command by its words, settings and the files it reads. A `Path` among
+the arguments of a call counts by what its file holds, as a declared input of a command does (`file_identities`).
 
 Rule: a task of which something has no digest has no key (None), and is never reused.
 """
 
 from __future__ import annotations
 
-import os
 import threading
-import time
 import types
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
@@ -19,7 +16,8 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from bough.api.memo.digests import digest, value_digest
+from bough.api.memo.decorator import is_memo
+from bough.api.memo.digests import argument_digest, digest, value_digest
 from bough.api.memo.function_code import Watch
 from bough.model.commands.command import CommandCall, CommandSettings, CommandTemplate, encode_call
 from bough.model.ids import DIGEST_SIZE, BlobId, MemoKey
@@ -34,11 +32,12 @@ _lock = threading.Lock()
 class Known:
     """A function that has a key, for as long as nothing it is made of changes."""
 
-    __slots__ = ("_seed", "_watch", "blob", "fn", "key")
+    __slots__ = ("_seed", "_watch", "blob", "fn", "is_memo", "key")
 
     def __init__(self, fn: types.FunctionType, watch: Watch, key: MemoKey) -> None:
         self.fn = fn
         self.key = key
+        self.is_memo = is_memo(fn)  # a mark that is set later changes the function, and so makes another one of this
         self.blob: tuple[BlobId, bytes] | None = None  # for `packing`: the function as it travels
         self._watch = watch
         self._seed = _seed(key)
@@ -111,8 +110,8 @@ def _call_key(seed: blake2b, args: tuple[Any, ...], kwargs: dict[str, Any]) -> M
     if short is not None:  # most calls: one digest will do, and the first byte says so
         seed.update(short)
         return MemoKey(seed.digest())
-    positional = value_digest(args)
-    named = value_digest(sorted(kwargs.items())) if kwargs else b""
+    positional = argument_digest(args)
+    named = argument_digest(sorted(kwargs.items())) if kwargs else b""
     if positional is None or named is None:
         return None
     seed.update(b"d" + positional + named)
@@ -187,44 +186,3 @@ def _relative(path: str, base: str) -> str:
     if path == base:
         return "."
     return path[len(base) + 1 :] if path.startswith(base.rstrip("/") + "/") else path
-
-
-WHOLE = 16 << 20  # files up to this size count by their content
-
-_files: dict[str, tuple[tuple[int, int, int], bytes]] = {}
-
-
-def file_identity(path: str) -> bytes | None:
-    """What a file holds: a digest of its content, for big ones of size and time; None if it is not there."""
-    try:
-        state = os.stat(path)
-        if os.path.isdir(path):
-            return _folder_identity(path)
-        stamp = (state.st_size, state.st_mtime_ns, state.st_ino)
-        known = _files.get(path)
-        if known is not None and known[0] == stamp:
-            return known[1]
-        if state.st_size > WHOLE or not os.path.isfile(path):
-            identity = blake2b(b"%d %d" % stamp[:2], digest_size=DIGEST_SIZE, person=b"stat").digest()
-        else:
-            with open(path, "rb") as file:
-                identity = blake2b(file.read(), digest_size=DIGEST_SIZE).digest()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    # one written a moment ago may change again without its time stamp moving
-    if time.time_ns() - state.st_mtime_ns > 50_000_000:
-        if len(_files) >= 100_000:
-            _files.clear()
-        _files[path] = (stamp, identity)
-    return identity
-
-
-def _folder_identity(path: str) -> bytes:
-    digest = blake2b(digest_size=DIGEST_SIZE, person=b"folder")
-    for folder, folders, names in os.walk(path):
-        folders.sort()
-        for name in sorted(names):
-            state = os.lstat(os.path.join(folder, name))
-            line = f"{os.path.relpath(folder, path)}/{name} {state.st_size} {state.st_mtime_ns}\n"
-            digest.update(line.encode("utf-8", "surrogateescape"))
-    return digest.digest()

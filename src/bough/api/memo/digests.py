@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from typing import Any, Protocol
 
+from bough.api.memo.file_identities import argument_identity, is_path
 from bough.api.memo.function_code import MISSING, Watch, contents, facts_of, is_fixed, is_own, library, made_of
 from bough.model.ids import DIGEST_SIZE
 from bough.model.refs import SIMPLE, Ref
@@ -174,9 +175,16 @@ def value_digest(obj: object) -> bytes | None:
     return digest(obj, None)
 
 
-def digest(obj: object, watch: Watch | None) -> bytes | None:
+def argument_digest(obj: object) -> bytes | None:
+    """As `value_digest`, of an argument: a `Path` in it counts by what its file holds, not only by its name."""
+    if type(obj) in _FLAT and _is_simple(map(type, obj)):  # type: ignore[call-overload]
+        return value_digest(obj)
+    return digest(obj, None, reads_files=True)
+
+
+def digest(obj: object, watch: Watch | None, *, reads_files: bool = False) -> bytes | None:
     """The digest of anything, or None; `watch` notes what a function's was made of."""
-    digester = _Digester(watch)
+    digester = _Digester(watch, reads_files=reads_files)
     try:
         digester.feed(obj)
     except NoDigestError:
@@ -189,7 +197,8 @@ def digest(obj: object, watch: Watch | None) -> bytes | None:
 class _Digester:
     """Feeds objects into one hash, each with a tag of its type."""
 
-    def __init__(self, watch: Watch | None = None) -> None:
+    def __init__(self, watch: Watch | None = None, *, reads_files: bool = False) -> None:
+        self.reads_files = reads_files
         self.hash = blake2b(digest_size=DIGEST_SIZE)
         self.watch = watch
         self.seen: dict[int, tuple[int, object]] = {}  # functions and classes, by id, with their number
@@ -219,8 +228,8 @@ class _Digester:
         elif isinstance(obj, enum.Enum):
             self.cls(type(obj))
             self.text(b"e", obj.name)
-        elif _is_path(obj):
-            self.text(b"P" + kind.__name__.encode(), str(obj))
+        elif is_path(obj):
+            self.file(obj)
         elif _is_numpy(obj):
             self.inside(_Digester.numpy, obj)
         elif callable(obj) and hasattr(obj, "__wrapped__"):  # lru_cache and other decorators written in C
@@ -238,8 +247,17 @@ class _Digester:
         feeder(self, obj)
         self.path.discard(id(obj))
 
+    def file(self, path: Any) -> None:
+        """A path: its text, and for an argument what its file holds."""
+        self.text(b"P" + type(path).__name__.encode(), str(path))
+        if self.reads_files:
+            identity = argument_identity(path)
+            if identity is None:
+                raise NoDigestError(str(path))
+            self.put(b"file", identity)
+
     def unordered(self, obj: Iterable[Any]) -> None:
-        digests = [value_digest(item) for item in obj]
+        digests = [argument_digest(item) if self.reads_files else value_digest(item) for item in obj]
         if None in digests:
             raise NoDigestError
         self.put(type(obj).__name__.encode(), b"".join(sorted(d for d in digests if d)))
@@ -258,6 +276,8 @@ class _Digester:
     def other(self, obj: Any) -> None:
         """Anything that says how it is made again: by class and state."""
         kind = type(obj)
+        if _is_proxy(obj):  # what it stands for lives in another process, and ends with it
+            raise NoDigestError(f"a {kind.__name__} of a manager")
         reducer = copyreg.dispatch_table.get(kind)
         try:
             parts = reducer(obj) if reducer else obj.__reduce_ex__(4)
@@ -391,9 +411,9 @@ class _Digester:
                     self.module_parts(thing, names) if is_own(thing.__name__) else self.feed(thing)
 
 
-def _is_path(obj: object) -> bool:
-    pathlib = sys.modules.get("pathlib")
-    return pathlib is not None and isinstance(obj, pathlib.PurePath)
+def _is_proxy(obj: object) -> bool:
+    managers = sys.modules.get("multiprocessing.managers")
+    return managers is not None and isinstance(obj, managers.BaseProxy)
 
 
 def _is_numpy(obj: object) -> bool:

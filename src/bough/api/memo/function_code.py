@@ -166,7 +166,7 @@ def is_fixed(obj: object) -> bool:
 
 _LIBRARIES = tuple({os.path.realpath(path) + os.sep for path in sysconfig.get_paths().values() if path})
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-_BEGUN = os.getcwd()  # a script that goes elsewhere still has the modules of where it began
+_BEGUN: str = vars(sys.modules["bough"])["_BEGUN"]  # not imported: to mypy the package imports all of this
 _own: dict[str, tuple[object, bool]] = {}  # module name -> (the module, whether it is the user's)
 
 

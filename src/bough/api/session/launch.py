@@ -18,27 +18,45 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast
 
 from bough import private
-from bough.errors import BoughError, PeerLost, StoreFailed, UserError
-from bough.model.bounds import Amount, Index, Name, Word, check_path, shown, within
+from bough.api.session.preload_list import VARIABLE, preload_words
+from bough.api.session.session_store import OpenedStore, StoreLocation, choose_store, register_once, script_run
+from bough.errors import (
+    BadValue,
+    BoughError,
+    PeerLost,
+    StoreFailed,
+    StoreHeld,
+    UnknownName,
+    UserError,
+    WrongType,
+    unknown_keyword,
+)
+from bough.model.bounds import Amount, Gpus, Index, Name, Word, check_path, shown, within
 from bough.model.dispatch_tuning import NO_PIGGYBACK, PICKUP, DispatchTuning
+from bough.model.reuse_scope import MODES, NEVER, RESUME, ReuseMode
 from bough.stores.store_folder import CLOSED, make_store_folder
 
 if TYPE_CHECKING:
     from bough.api.client.connection import Connection
+    from bough.api.display.echo import Echo
     from bough.api.futures.progress import Progress
     from bough.api.futures.task_registry import TaskRegistry
     from bough.api.session.rejoin import ExistingWork
     from bough.model.events.news import PagesAdded
     from bough.model.ids import RecordId
+    from bough.model.resources import Needs
     from bough.model.tasks import Item
     from bough.wire.client_messages import ClientHello, Farewell
 
 HOME = ".bough"
 LOG = "server.log"
+LOCAL = "local"  # the site that is this machine
+_POLICY = "fifo"  # the placement policy of those who give none
+_MOST_TRIED = 100  # stores that others took while we asked
 
 
 # --- defaults of a run ----------------------------------------------------------------------------------
@@ -47,11 +65,14 @@ LOG = "server.log"
 class RunDefaults(NamedTuple):
     """Defaults of the sessions that are opened while a run lasts."""
 
-    # Keys: server, name, store, cores, policy, fresh, fail_fast, numbers. A missing key, or None, says nothing.
+    # Keys: server, name, store, cores, policy, reuse, fresh, fail_fast, echo, numbers. A missing key says nothing.
     options: Mapping[str, object] = {}
     runs_commands: bool = False  # what commands need is loaded while the server starts
     describes: bool = False  # a whole description is submitted: what the workflow holds need not be told to the session
+    has_display: bool = False  # progress is shown already
     detaches: bool = False  # sessions leave where they would have waited, and remember what they submitted
+    keeps_sessions: bool = False  # sessions are put into `opened_sessions`: the run asks them for counts and failures
+    tells_failures: bool = False  # failures are shown as they come: sessions need not tell them
 
 
 _defaults = RunDefaults()
@@ -82,12 +103,88 @@ def setting(name: str, given: object, otherwise: object = None) -> object:
     return otherwise if said is None else said
 
 
-def server_address(given: str | None) -> str | None:
+FAILURE_MODES = ("raise", "report", "ignore")
+
+
+def read_failure_mode(given: object) -> str:
+    """The value of `on_failure`: what a session does about failures that the script did not look at."""
+    if given not in FAILURE_MODES:
+        raise BadValue(f"on_failure is {shown(given)}; give 'raise', 'report' or 'ignore'")
+    return str(given)
+
+
+def server_address(given: object) -> str | None:
     """The address of a server: as given, or as the run says, or $BOUGH_SERVER; None: there is to be none."""
     if given is not None and not isinstance(given, str):
-        raise UserError(f"address is {shown(given)}; give unix:PATH, HOST:PORT or the path of an access file")
+        raise WrongType(f"address is {shown(given)}; give unix:PATH, HOST:PORT or the path of an access file")
     said = _defaults.options.get("server")
     return given or (said if isinstance(said, str) and said else None) or os.environ.get("BOUGH_SERVER") or None
+
+
+def reuse_mode(reuse: object, fresh: object) -> ReuseMode:
+    """Which earlier runs count for a session: as given, or as the run says, or "resume"; `fresh` is "never"."""
+    if fresh is not None and not isinstance(fresh, bool):
+        raise WrongType(f"fresh is {shown(fresh)}; give True or False")
+    if reuse is not None and reuse not in MODES:
+        raise BadValue(f"reuse is {shown(reuse)}; give {', '.join(map(repr, MODES))}")
+    if fresh and reuse not in {None, NEVER}:
+        raise BadValue(f"fresh=True and reuse={reuse!r} contradict each other; leave one of them out")
+    if fresh:
+        return NEVER
+    if reuse is None and _defaults.options.get("fresh"):
+        return NEVER
+    mode = setting("reuse", reuse, RESUME)
+    assert mode in MODES
+    return mode
+
+
+# --- what people see ------------------------------------------------------------------------------------
+
+
+def start_echo(registry: TaskRegistry, given: object) -> Echo | None:
+    """Show what tasks print, if that was asked for, or in a notebook."""
+    wanted = setting("echo", yes_or_no("echo", given))
+    if wanted is None and ("BOUGH_ECHO" in os.environ or "IPython" in sys.modules):
+        from bough.api.display.surroundings import environment_switch, notebook
+
+        said = environment_switch("BOUGH_ECHO")
+        wanted = said if said is not None else notebook() is not None
+    if not wanted:
+        return None
+    from bough.api.display.echo import Echo
+
+    return Echo(registry)
+
+
+def shows_progress(given: object) -> bool:
+    """Whether a session shows a picture of its own: as asked for, or where people look."""
+    wanted = yes_or_no("progress", given)
+    if _defaults.has_display:
+        return False
+    if wanted is not None:
+        return wanted
+    if "BOUGH_PROGRESS" not in os.environ and "IPython" not in sys.modules and not _is_terminal():
+        return False
+    from bough.api.display.surroundings import environment_switch, is_watched_by_people, notebook
+
+    said = environment_switch("BOUGH_PROGRESS")
+    if said is not None:
+        return said
+    return notebook() is not None or is_watched_by_people(sys.stderr)
+
+
+def _is_terminal() -> bool:
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):  # there is none, or it is closed
+        return False
+
+
+def yes_or_no(name: str, given: object) -> bool | None:
+    """An option that is on, off or not given."""
+    if given is not None and not isinstance(given, bool):
+        raise WrongType(f"{name} is {shown(given)}; give True or False")
+    return given
 
 
 # --- dispatch tuning ------------------------------------------------------------------------------------
@@ -99,6 +196,22 @@ class DispatchOptions(TypedDict, total=False):
     bundle: int  # most loose tasks in one message to the server, which goes when the one before is acknowledged
     pickup: int  # most tasks that are sent to an executor at once
     piggyback: bool  # False: work never travels with an acknowledgement, an executor asks for it first
+
+
+# What ProcessPoolExecutor takes besides, and what to do instead.
+_OF_POOLS = {
+    "mp_context": "workers are processes of their own that never import __main__: leave it out",
+    "max_tasks_per_child": "a worker that ends is replaced by itself: leave it out",
+}
+
+
+def check_keywords(given: Collection[str], known: Collection[str]) -> None:
+    """Refuse keywords that `Session` does not know; `known` are all that it does."""
+    for name in given:
+        if name in _OF_POOLS:
+            raise unknown_keyword("Session", name, known, _OF_POOLS[name])
+        if name not in known:
+            raise unknown_keyword("Session", name, known)
 
 
 def read_tuning(options: DispatchOptions, *, is_remote: bool = False) -> DispatchTuning:
@@ -116,40 +229,32 @@ def _count(name: str, given: object) -> int:
     if given is None:
         return 0
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-        raise UserError(f"{name} is {shown(given)}; give a number of tasks, 1 or more")
+        raise BadValue(f"{name} is {shown(given)}; give a number of tasks, 1 or more")
     return within(name, given, Index)
 
 
 # --- name, store, cores ---------------------------------------------------------------------------------
 
 
-class StoreLocation(NamedTuple):
-    """What a session is called, and where its store is."""
-
-    name: str
-    store: str  # absolute
-
-    @property
-    def log(self) -> str:
-        """Where the server writes what it has to say to operators."""
-        return os.path.join(self.store, LOG)
-
-
 def find_place(name: object, store: object) -> StoreLocation:
     """The name and store of a session: what was said, or the script's stem and a folder of that name in ./.bough."""
     if name is not None and not (isinstance(name, str) and name):
-        raise UserError(f"name is {shown(name)}; give a text that is not empty")
+        raise BadValue(f"name is {shown(name)}; give a text that is not empty")
     if store is not None and not isinstance(store, str | os.PathLike):
-        raise UserError(f"store is {shown(store)}; give the path of a folder")
+        raise WrongType(f"store is {shown(store)}; give the path of a folder")
     chosen = within("name", name or _script_stem(), Name)
     if os.sep in chosen or chosen in {".", ".."}:
-        raise UserError(f"name is {chosen!r}; a name cannot hold a {os.sep}, because it names a folder in ./{HOME}")
+        raise BadValue(f"name is {chosen!r}; a name cannot hold a {os.sep}, because it names a folder in ./{HOME}")
+    if store is not None and not os.fspath(store):
+        raise BadValue("store is ''; give the path of a folder")
     folder = check_path("store", os.fspath(store)) if store is not None else os.path.join(HOME, chosen)
     return StoreLocation(chosen, os.path.abspath(folder))
 
 
 def _script_stem() -> str:
     script = sys.argv[0] if sys.argv else ""
+    if os.path.basename(script) == "ipykernel_launcher.py":  # a notebook; Jupyter's server says which one
+        script = os.environ.get("JPY_SESSION_NAME", "") or "notebook"
     stem = os.path.splitext(os.path.basename(script))[0]
     if stem == "__main__":  # python -m package
         stem = os.path.basename(os.path.dirname(os.path.abspath(script)))
@@ -166,9 +271,53 @@ def read_cores(given: object) -> float:
     if given is None:
         return own_cores()
     if isinstance(given, bool) or not isinstance(given, int | float) or given <= 0:
-        raise UserError(f"cores is {shown(given)}; give a number of cores, 1 or more")
+        raise BadValue(f"cores is {shown(given)}; give a number of cores, 1 or more")
     within("cores", given, Amount)
     return given
+
+
+def read_workers(address: object, max_workers: object, cores: object) -> tuple[Any, Any]:
+    """The address and the cores that a session was given.
+
+    `max_workers`, or a number in the place of the address, is another word for cores.
+    """
+    if isinstance(address, int) and not isinstance(address, bool):
+        if max_workers is not None and max_workers != address:
+            raise BadValue(f"the session was given {address} workers and max_workers={shown(max_workers)}; give one")
+        address, max_workers = None, address
+    if max_workers is None:
+        return address, cores
+    if isinstance(max_workers, bool) or not isinstance(max_workers, int):
+        raise WrongType(f"max_workers is {shown(max_workers)}; give a whole number, 1 or more")
+    if max_workers <= 0:
+        raise BadValue(f"max_workers must be greater than 0, not {max_workers}")
+    if cores is not None and cores != max_workers:
+        raise BadValue(f"max_workers is {max_workers} and cores is {shown(cores)}; they mean the same: give one")
+    within("max_workers", max_workers, Amount)
+    return address, max_workers
+
+
+def check_sites(sites: object) -> None:
+    """Refuse sites that are not there: only this machine is."""
+    names = [sites] if isinstance(sites, str) else sites
+    if names is None:
+        return
+    if not isinstance(names, Iterable):
+        raise WrongType(f"sites is {shown(sites)}; give a list of names, or nothing for this machine")
+    for name in names:
+        if name != LOCAL:
+            later = "other sites come with a later version"
+            raise UnknownName(f"there is no site {shown(name)}; give sites=[{LOCAL!r}] or nothing: {later}")
+
+
+def read_policy(name: object) -> str:
+    """The name of a placement policy that there is, before a store is made for it."""
+    known: str = within("policy", name, Word)
+    if known != _POLICY:
+        from bough.policies.policy_registry import load_policies  # late: most sessions take the usual one
+
+        load_policies(known)
+    return known
 
 
 # --- the server of an embedded session -----------------------------------------------------------------
@@ -188,23 +337,38 @@ class EmbeddedHost:
         name: str | None,
         cores: float | None,
         store: str | os.PathLike[str] | None,
-        fresh: bool | None,
+        reuse: ReuseMode,
         policy: str | None,
         fail_fast: bool | None,
+        gpus: int | None,
+        pin: bool,
         tuning: DispatchOptions,
+        preload: bool | Iterable[str] | None = None,
     ) -> None:
-        place = find_place(setting("name", name), setting("store", store))
-        self.name = place.name
+        said = (setting("name", name), setting("store", store))
+        self._place = find_place(*said)
+        self._is_given = said != (None, None)
         self.cores = read_cores(setting("cores", cores))
-        self.store = place.store
         self.new_record: Callable[[], RecordId]  # once it is connected
-        options = ["--cores", f"{self.cores:g}", "--policy", within("policy", setting("policy", policy, "fifo"), Word)]
-        options += ["--fresh"] if setting("fresh", fresh or None) else []
+        options = ["--cores", f"{self.cores:g}", "--policy", read_policy(setting("policy", policy, _POLICY))]
+        options += ["--reuse", reuse, "--script", script_run()]
+        self.gpus = None if gpus is None else within("gpus", gpus, Gpus)
+        options += ["--gpus", str(self.gpus)] if self.gpus is not None else []
+        options += ["--pin"] if pin else []
         options += ["--fail-fast"] if setting("fail_fast", fail_fast or None) else []
         dispatch = read_tuning(tuning)
         options += dispatch.server_words()
         self._bundle = dispatch.bundle
-        self._server = ServerProcess(place, options)
+        self._options = options
+        self._preload = preload_words(False if preload is None and _defaults.runs_commands else preload)
+        self._refused: set[str] = set()  # stores that another process was faster to take
+        register_once()
+        self._start()
+
+    def _start(self) -> None:
+        place = self._place if self._is_given else choose_store(self._place, frozenset(self._refused))
+        self.name, self.store = place
+        self._server = ServerProcess(place, self._options, self._preload)
 
     @property
     def pid(self) -> int:
@@ -218,6 +382,24 @@ class EmbeddedHost:
         on_lost: Callable[[BoughError | None], None],
     ) -> Connection:
         """Connect to the server, which has been starting meanwhile."""
+        while True:
+            try:
+                connection = self._connect(registry, on_refused, on_lost)
+            except StoreHeld:
+                if self._is_given or len(self._refused) > _MOST_TRIED:
+                    raise
+                self._refused.add(self.store)
+                self._start()
+            else:
+                OpenedStore(self._server.place, is_extra=self._server.place != self._place)
+                return connection
+
+    def _connect(
+        self,
+        registry: TaskRegistry,
+        on_refused: Callable[[Item | PagesAdded, BoughError], None],
+        on_lost: Callable[[BoughError | None], None],
+    ) -> Connection:
         from bough.api.client.connection import Connection  # late: it is loaded while the server starts
         from bough.api.client.reconnect import GiveUp
 
@@ -231,7 +413,7 @@ class EmbeddedHost:
             if isinstance(error, PeerLost):
                 raise self.died() from error
             raise
-        self.store = welcome.store
+        self.store = registry.store = welcome.store
         self.new_record = cast("Callable[[], RecordId]", itertools.count(welcome.first_id).__next__)
         return connection
 
@@ -242,6 +424,12 @@ class EmbeddedHost:
     def upload(self, paths: Iterable[str], label: str) -> dict[str, bytes]:
         """The server reads all files itself."""
         return dict.fromkeys(paths, b"")
+
+    def check_needs(self, needs: Needs) -> None:
+        """Refuse what this machine does not have: no other one can join."""
+        from bough.api.submit.never import refuse_impossible  # late: it is loaded while the server starts
+
+        refuse_impossible(needs, self.cores, self.gpus)
 
     def check_detach(self) -> None:
         """Refuse to leave tasks to a server that ends with the session."""
@@ -265,7 +453,7 @@ class EmbeddedHost:
     def died(self) -> PeerLost:
         """The server ended unexpectedly."""
         said = self._server.last_words()
-        where = self._server.place.log
+        where = self._server.log
         return PeerLost(f"the session's server ended unexpectedly; see {where}{': ' + said if said else ''}")
 
 
@@ -279,13 +467,14 @@ def client_hello(**fields: Any) -> ClientHello:
 class ServerProcess:
     """A server that was started, and our end of the connection to it."""
 
-    def __init__(self, place: StoreLocation, options: list[str]) -> None:
+    def __init__(self, place: StoreLocation, options: list[str], preload: str = "") -> None:
         self.place = place
+        self.log = os.path.join(place.store, LOG)  # what the server has to say to operators
         try:
             if os.path.basename(os.path.dirname(place.store)) == HOME:
                 private.make_folder(os.path.dirname(place.store))
             closed = make_store_folder(place.store)  # results are pickles: no other user may touch them
-            log = open(place.log, "ab", opener=private.opener)  # noqa: SIM115 - the child's from here on
+            log = open(self.log, "ab", opener=private.opener)  # noqa: SIM115 - the child's from here on
             if closed:
                 log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {CLOSED.format(place.store)}\n".encode())
                 log.flush()
@@ -304,7 +493,11 @@ class ServerProcess:
                     "bough.server",
                     *words,
                 ],  # -P: no module of the user's folder may shadow ours
-                env={**os.environ, "BOUGH_PATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+                env={
+                    **os.environ,
+                    "BOUGH_PATH": os.pathsep.join(map(os.path.abspath, sys.path)),
+                    VARIABLE: preload,
+                },
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,
@@ -317,7 +510,7 @@ class ServerProcess:
         from bough.api.futures.task import last_line
 
         try:
-            with open(self.place.log, "rb") as file:
+            with open(self.log, "rb") as file:
                 file.seek(max(self.log_start, file.seek(0, os.SEEK_END) - 4096))
                 return last_line(file.read().decode("utf-8", "replace"))
         except OSError:

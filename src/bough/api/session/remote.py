@@ -28,6 +28,7 @@ from bough.api.futures.completed import read_stream_bytes
 from bough.api.session import launch
 from bough.api.session.launch import HOME, DispatchOptions, client_hello, find_place, read_tuning
 from bough.api.session.rejoin import ExistingWork, WorkflowContents
+from bough.api.session.session_store import script_run
 from bough.errors import BoughError, PeerLost, SessionClosed, StoreFailed, UnknownName, UserError
 from bough.model.bounds import Word, within
 from bough.model.ids import RecordId
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from bough.api.futures.task_registry import TaskRegistry
     from bough.model.events.news import PagesAdded
     from bough.model.outcomes import Stream
+    from bough.model.resources import Needs
+    from bough.model.reuse_scope import ReuseMode
     from bough.model.tasks import Item
     from bough.wire.client_messages import Farewell
 
@@ -58,7 +61,7 @@ class RemoteHost:
         address: str,
         *,
         name: str | None,
-        fresh: bool | None,
+        reuse: ReuseMode,
         policy: str | None,
         fail_fast: bool | None,
         tuning: DispatchOptions,
@@ -75,7 +78,8 @@ class RemoteHost:
             "ids": launch.setting("numbers", None, IDS),
             "directory": os.getcwd(),
             "token": own_token(),
-            "fresh": bool(launch.setting("fresh", fresh or None)),
+            "reuse": reuse,
+            "script": script_run(),
             "fail_fast": bool(launch.setting("fail_fast", fail_fast or None)),
             "policy": within("policy", launch.setting("policy", policy, ""), Word),
             "user": user_name(),
@@ -184,6 +188,9 @@ class RemoteHost:
         return b"".join(pieces)
 
     # --- ending ---------------------------------------------------------------------------------------
+
+    def check_needs(self, needs: Needs) -> None:
+        """An executor that has what is needed may join at any time; until then tasks wait, and `explain` says so."""
 
     def check_detach(self) -> None:
         """The service keeps the tasks of a session that leaves."""

@@ -22,34 +22,42 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
 from bough.api.session import launch, shutdown
 from bough.api.session.launch import DispatchOptions, EmbeddedHost
 from bough.api.submit.submitter import Submitter
-from bough.errors import BoughError, SessionClosed, UserError
+from bough.errors import BoughError, SessionClosed, UserError, WrongType
 from bough.model.bounds import Count, Index, shown, within
-from bough.model.events.news import GroupClosed
+from bough.model.events.news import GroupClosed, Kill
 from bough.model.ids import GroupId, RecordId
+from bough.model.plurals import counted
 from bough.wire import questions
 from bough.wire.questions import Question
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from bough.api.client.connection import Action, Connection
+    from bough.api.client.connection import Connection
+    from bough.api.display.echo import Echo
     from bough.api.file_table import FileTable
     from bough.api.futures.array import Array
     from bough.api.futures.elements import ArrayElements
     from bough.api.futures.progress import Progress
     from bough.api.futures.task import Task
     from bough.api.futures.task_registry import TaskRegistry, UnseenFailure
+    from bough.api.remote_monitors import MonitorFailure
     from bough.api.session.rejoin import ExistingWork
     from bough.api.submit.context import RunningFeed
     from bough.api.submit.groups import Group
+    from bough.api.submit.initializer import Initializer
     from bough.api.submit.options import TaskOptions
-    from bough.model.events.news import PagesAdded
+    from bough.errors import WorkflowFailed
+    from bough.model.events.news import Action, PagesAdded
     from bough.model.ids import BlobId, MemoKey
+    from bough.model.resources import Needs
+    from bough.model.reuse_scope import ReuseMode
     from bough.model.tasks import Dep, Item, TaskSpec
     from bough.stores.jobs.jobs_reader import JobsDatabase
     from bough.wire.client_messages import Farewell
 
 T = TypeVar("T")
+_LOOK = 0.5  # seconds between two looks whether the server is still there
 _GOODBYE = 5.0  # seconds that a service has to say good-bye
 
 
@@ -86,6 +94,9 @@ class Host(Protocol):
     def upload(self, paths: Iterable[str], label: str) -> dict[str, bytes]:
         """Give the server the contents of files; their digests, empty if it can read them itself."""
 
+    def check_needs(self, needs: Needs) -> None:
+        """Raise an error if tasks with these needs can never run."""
+
     def check_detach(self) -> None:
         """Raise an error if tasks cannot be left to the server."""
 
@@ -107,61 +118,113 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
 
     Args:
         address: of a running server (unix:PATH, HOST:PORT or an access file), by default that of $BOUGH_SERVER;
-            its executors do the work then, and cores and store mean nothing.
+            its executors do the work then, and cores and store mean nothing. A number stands for `max_workers`.
         name: of the workflow.
         cores: how many to use; by default all this process may use.
         store: the folder of the store, in place of ./.bough/NAME.
-        fresh: run everything, also what earlier runs have done.
+        reuse: which work of earlier runs counts. "resume" (the default): what an unfinished one has done, that was
+            killed or interrupted or had failures; after a run that ended well everything runs anew. "always": what
+            any earlier run has done. "never": nothing. See also `bough.memo` and the option memo of tasks.
+        fresh: True is short for reuse="never".
         policy: the placement policy, "fifo" (the default) or "sjf".
         fail_fast: stop at the first failure.
+        max_workers: the same as cores, by the name that `ProcessPoolExecutor` has for it.
+        initializer: called as `initializer(*initargs)` in each worker, before the first function it runs.
+        initargs: its arguments.
+        sites: where tasks may run: None or ["local"], which is this machine.
+        on_failure: what the end of the `with` block does about failures that the script did not look at: "raise" (the
+            default) tells them and raises `WorkflowFailed`, "report" only tells them, "ignore" does neither.
+        echo: show what tasks print as it comes, each line with its task before it; by default in notebooks only.
+        progress: show a live picture of what is done; by default in notebooks, and where standard error is a terminal.
+        preload: modules that workers import before the first function needs them, by default those that the script
+            has imported so far; False: none.
+        gpus: how many to use; by default those that this process was given ($CUDA_VISIBLE_DEVICES), or all there are.
+        pin: give tasks cores of their own: they run on no others.
         tuning: bundle, pickup and piggyback, see `DispatchTuning`; best left alone.
     """
 
     def __init__(
         self,
-        address: str | None = None,
+        address: str | int | None = None,
         *,
         name: str | None = None,
         cores: float | None = None,
         store: str | os.PathLike[str] | None = None,
+        reuse: ReuseMode | None = None,
         fresh: bool | None = None,
         policy: str | None = None,
         fail_fast: bool | None = None,
+        max_workers: int | None = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: Iterable[Any] = (),
+        sites: Iterable[str] | None = None,
+        on_failure: str = "raise",
+        echo: bool | None = None,
+        progress: bool | None = None,
+        preload: bool | Iterable[str] | None = None,
+        gpus: int | None = None,
+        pin: bool = False,
         **tuning: Unpack[DispatchOptions],
     ) -> None:
+        if tuning:
+            launch.check_keywords(tuning, {"address", *_keywords(Session.__init__), *DispatchOptions.__annotations__})
+        address, cores = launch.read_workers(address, max_workers, cores)
+        launch.check_sites(sites)
+        for option, given in {"fail_fast": fail_fast, "echo": echo, "progress": progress}.items():
+            launch.yes_or_no(option, given)
+        self.initializer: Initializer | None = None
+        if initializer is not None:
+            from bough.api.submit.initializer import Initializer  # late: most sessions have none
+
+            self.initializer = Initializer(initializer, initargs)
+        self.on_failure = launch.read_failure_mode(on_failure)
         if "BOUGH_TASK" in os.environ or "BOUGH_RUN" in os.environ:
             raise UserError("a task cannot open a session of its own; use bough.here().session() inside a task")
         server = launch.server_address(address)
+        mode = launch.reuse_mode(reuse, fresh)
         self.directory = os.getcwd()  # where it was opened; relative paths of its commands begin here
         if server:
             from bough.api.session.remote import RemoteHost  # late: an embedded session needs no TLS
 
             self.host: Host = RemoteHost(
-                server, name=name, fresh=fresh, policy=policy, fail_fast=fail_fast, tuning=tuning
+                server, name=name, reuse=mode, policy=policy, fail_fast=fail_fast, tuning=tuning
             )
             shutdown.refuse_twice(self.host.name, self.host.address)
         else:
             self.host = EmbeddedHost(
-                name=name, cores=cores, store=store, fresh=fresh, policy=policy, fail_fast=fail_fast, tuning=tuning
+                name=name,
+                cores=cores,
+                store=store,
+                reuse=mode,
+                policy=policy,
+                fail_fast=fail_fast,
+                gpus=gpus,
+                pin=pin,
+                tuning=tuning,
+                preload=preload,
             )
         self.address = self.host.address
-        self.name = self.host.name
         self.cores = self.host.cores  # of a service: see processors()
+        self._echo: Echo | None = None
+        self._shows_progress = False
         self._prepare()  # takes as long as a server takes to come up: meanwhile
         self._open()
+        self._show(echo, progress)
 
     def _prepare(self) -> None:
         """What there is before the connection; modules are loaded here while the server starts."""
         from bough.api.futures.task_registry import TaskRegistry
         from bough.api.submit import calls
-        from bough.api.submit.options import DEFAULTS
+        from bough.api.submit.options import AT_SERVICE, DEFAULTS
 
         if launch.defaults().runs_commands:
             import bough.api.submit.commands  # noqa: F401 - used soon
 
-        super().__init__(self, DEFAULTS)
+        super().__init__(self, AT_SERVICE if self.host.is_remote else DEFAULTS)
         self.submit_call, self.submit_map = calls.submit_call, calls.submit_map
         self.registry = TaskRegistry()
+        self.possible_needs: Needs | None = None  # those that were checked last
+        self.registry.keeps_dropped = self.host.is_remote
         self.known: dict[int, Task | ArrayElements] = {}  # tasks and arrays of other sessions that were found
         self._existing: ExistingWork | None = None  # what the workflow held when this session joined it
         self._feeds: list[RunningFeed] = []
@@ -172,6 +235,7 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         self.is_over = False  # the server has ended, or the session has left it
         self.is_detached = False  # the session has left its tasks to the server
         self._is_told = False  # that the server died
+        self._told_failures = 0  # how many failures were told
         self._fault: BoughError | None = None  # why it died, as far as that is known
         self._files: FileTable | None = None
 
@@ -181,20 +245,30 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
 
         self.connection = self.host.connect(self.registry, self._refused, self._lost)
         self.welcome = self.connection.welcome()
-        self.store = self.host.store
+        self.name, self.store = self.host.name, self.host.store
         self.root = GroupId(self.welcome.group)  # the workflow's own group
         self.registry.progress.set_root(self.root)
         self.groups = GroupTable(self.connection, self.welcome.first_group, self._existing_group)
         self.new_record: Callable[[], RecordId] = self.host.new_record  # a number for a task or array
         if launch.defaults().detaches:
             self.new_record = self._new_submitted
-        opened_sessions.append(self)
+        if launch.defaults().keeps_sessions:
+            opened_sessions.append(self)
         shutdown.at_exit(self)
         try:
             self._existing = self.host.join(self.connection, self.registry.progress)
         except BaseException:
             self.leave()
             raise
+
+    def _show(self, echo: bool | None, progress: bool | None) -> None:
+        """Begin to show what tasks print, and how far they are, if that is wanted."""
+        self._echo = launch.start_echo(self.registry, echo)
+        self._shows_progress = launch.shows_progress(progress)
+        if self._shows_progress:
+            from bough.api.display import script_progress
+
+            script_progress.add(self)
 
     # --- looking ------------------------------------------------------------------------------------
 
@@ -233,13 +307,32 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         """The server's process."""
         return self.host.pid
 
+    @property
+    def _max_workers(self) -> int:
+        """As `ProcessPoolExecutor` has it, for programs that look: the cores that are there, at least 1."""
+        return max(1, int(sum(self.processors().values()) if self.is_remote else self.cores))
+
     def processors(self) -> dict[str, float]:
         """The processors that are there now, by site."""
         return self.connection.ask(questions.Processors())
 
+    def on_processors(self, callback: Callable[[dict[str, float]], object]) -> None:
+        """Call a function with what `processors()` gives, whenever processors come or go from now on.
+
+        It is called in a thread of its own, so that it may submit tasks and wait for them. What it raises is
+        reported, and it is called the next time as well.
+        """
+        if not callable(callback):
+            raise UserError(f"on_processors: {callback!r:.80} cannot be called; give a function of one argument")
+        self.connection.follow_processors(callback)
+
     def unretrieved(self) -> list[UnseenFailure]:
         """The failures that were not looked at: by `result()`, `exception()`, `failed()` or an iterator."""
         return self.registry.unretrieved()
+
+    def monitor_failures(self) -> list[MonitorFailure]:
+        """What functions of remote monitors raised: the task, the name of the monitor, and the error."""
+        return list(self.registry.remote_monitors.failures) if self.registry.has_remote_monitors else []
 
     def find(self, selector: str | int) -> Array:
         """Tasks of this and earlier runs by id, name or group, as on the command line: "12", "align/*", "last"."""
@@ -267,7 +360,7 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
             record, element = within("the task", what, Count), within("the index", index, Index)
             return "\n".join(self.registry.explain(record, element))
         if not hasattr(type(what), "explain"):
-            raise UserError(f"explain is about a task or its number, not {shown(what)}")
+            raise WrongType(f"explain is about a task or its number, not {shown(what)}")
         return what.explain()
 
     def __repr__(self) -> str:
@@ -338,6 +431,8 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         answer = self.connection.act_and_wait(action)
         if not_changed is not None and isinstance(answer, dict):
             not_changed += answer.get("left_out", ())
+        if isinstance(action, Kill):
+            self.registry.has_killed = True
         count = answer.get("tasks", 0) if isinstance(answer, dict) else answer
         return count if isinstance(count, int) else 0
 
@@ -403,8 +498,8 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
             if left:
                 server = f" --server {self.address}" if self.address else ""
                 sys.stderr.write(
-                    f"bough: workflow {self.name} is running at the server with {left} tasks; run the script again to"
-                    f" come back to it, or end it with bough cancel{server} {self.name}:all\n"
+                    f"bough: workflow {self.name} is running at the server with {counted(left, 'task')}; run the script"
+                    f" again to come back to it, or end it with bough cancel{server} {self.name}:all\n"
                 )
                 if not is_acknowledged:
                     sys.stderr.write("bough: what the server has not acknowledged is not among them\n")
@@ -418,18 +513,46 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
     ) -> None:
         if self.is_detached:
             return
+        if kind is not None:
+            self.tell_failures()  # those of now: what is ended for the error's sake is no failure
+        is_exit = isinstance(error, SystemExit) and not error.code  # the script ends well
         if self.is_remote and kind is not None:
+            if error is not None and not is_exit and not isinstance(error, KeyboardInterrupt):
+                shutdown.cancel_waiting(self)
             self.give_back()
         elif isinstance(error, KeyboardInterrupt):
             self.is_shut = True
             shutdown.stop(self)
-        elif error is not None and not (isinstance(error, SystemExit) and not error.code):
+        elif error is not None and not is_exit:
             self.is_shut = self._is_told = True  # the error that leaves the block says enough
             shutdown.abandon(self)
         elif self.is_remote and launch.defaults().detaches:
             self.close_and_detach()
         else:
             self.shutdown(wait=True)
+            failures = self._failures()
+            if failures is not None:
+                raise failures from None
+
+    def tell_failures(self) -> None:
+        """Tell the failures that the script did not look at, unless that was done, or is not wanted."""
+        if self.on_failure == "ignore" or launch.defaults().tells_failures or not self.registry.has_unseen:
+            return
+        from bough.api.session.failure_report import FailureReport, tell
+
+        report = FailureReport(self)
+        if report.failed > self._told_failures:
+            self._told_failures = report.failed
+            tell(report)
+
+    def _failures(self) -> WorkflowFailed | None:
+        """What the `with` block is to raise."""
+        if self.on_failure != "raise" or not self.registry.has_unseen:
+            return None
+        from bough.api.session.failure_report import FailureReport
+
+        report = FailureReport(self)
+        return report.exception() if report.failed else None
 
     def cancel_waiting(self) -> None:
         """Cancel what has not started."""
@@ -448,6 +571,10 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         for feed in list(self._feeds):
             feed.abandon()
             feed.join()
+        if self._echo is not None or self.registry.has_remote_monitors:
+            while not self.progress.wait(self.root, _LOOK) and not self.connection.ended.is_set():
+                continue  # what was printed last is asked for while the server is there
+            self._finish_watching()
         self.connection.close("drain")
         self.connection.ended.wait()
         self._finish(10)
@@ -459,20 +586,33 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         """Drain where no caller could catch an error; the tasks tell it."""
         with contextlib.suppress(BoughError):
             self.drain()
+            self.tell_failures()
 
     def end(self, how: Farewell, timeout: float) -> None:
         """Tell the server to stop, and see to it that it does; leave a service."""
         self.is_detached = self.is_remote
         for feed in list(self._feeds):
             feed.stop()
+        self._finish_watching()
         self.host.say_goodbye(self.connection, how, timeout)
         self._finish(timeout)
+
+    def _finish_watching(self) -> None:
+        """Show what was printed last, and let remote monitors return."""
+        if self._echo is not None:
+            self._echo.finish()
+        if self.registry.has_remote_monitors:
+            self.registry.remote_monitors.finish()
 
     def _finish(self, timeout: float) -> None:
         with self._closing:
             if not self.is_over:
                 self.host.finish(self.connection, timeout)
                 self.is_over = True
+        if self._shows_progress:
+            from bough.api.display import script_progress
+
+            script_progress.remove(self)
         shutdown.forget(self)
 
     # --- for the modules of this package --------------------------------------------------------------
@@ -498,6 +638,11 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
             raise UserError(FORKED)
         if self.is_shut:
             raise SessionClosed("the session is shut down and takes no more work; open another one")
+
+    def check_needs(self, needs: Needs) -> None:
+        """Refuse what can never run here; at a service an executor that has it may still join."""
+        self.host.check_needs(needs)
+        self.possible_needs = needs
 
     def new_records(self, count: int) -> list[RecordId]:
         """Numbers for tasks, ascending."""
@@ -528,7 +673,7 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
             if there is not None:
                 if self._files is not None:
                     self._files.renumber(spec.id, there.id, map(str, spec.writes))
-                task.id = there.id
+                task.record = there.id
                 registry.tasks[there.id] = task
                 registry.progress.added(spec.group, 1)
                 self._existing.wait_for(there.id)
@@ -596,6 +741,11 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         self._feeds.remove(feed)
         self.registry.forget_ended(elements)
 
+    def deferral_ended(self, deferral: RunningFeed) -> None:
+        """A call that waited for futures of others was submitted, or never will be."""
+        with contextlib.suppress(ValueError):
+            self._feeds.remove(deferral)
+
     def post(self, *messages: object) -> None:
         """Send messages that need no answer; nothing is said to a server that has gone."""
         if not self.connection.ended.is_set():
@@ -617,5 +767,11 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         self.registry.lost(self._fault)
 
 
-# Every session of this process in the order of opening; closed ones too, for their counts and failures.
+def _keywords(call: Callable[..., object]) -> Iterable[str]:
+    """The keywords that a method names."""
+    return getattr(call, "__kwdefaults__", None) or ()
+
+
+# The sessions of a run of the command line in the order of opening; closed ones too, for their counts and failures.
+# A plain script keeps none here: one that opens many would never give back their memory.
 opened_sessions: list[Session] = []

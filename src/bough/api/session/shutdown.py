@@ -1,7 +1,8 @@
 """How sessions end when the user presses Ctrl-C, when an error leaves their block, or when the script ends.
 
 One Ctrl-C asks politely: running tasks are ended, the state is kept. A second one stops at once. After an error the
-session cancels what has not started and ends what runs, so that the error shows at once.
+session cancels what has not started and ends what runs, so that the error shows at once. Failures that the script did
+not look at are told whenever a session ends.
 
 Rule: whatever happens, the server's process is gone when these functions return, and its tasks with it; only a
 service keeps both.
@@ -17,6 +18,7 @@ import sys
 from typing import TYPE_CHECKING, Protocol
 
 from bough.errors import BoughError, UserError
+from bough.model.plurals import counted
 
 if TYPE_CHECKING:
     from bough.api.client.connection import Connection
@@ -56,6 +58,9 @@ class OpenSession(Protocol):
     def cancel_waiting(self) -> None:
         """Cancel what has not started."""
 
+    def tell_failures(self) -> None:
+        """Tell the failures that the script did not look at."""
+
 
 _open: list[OpenSession] = []
 
@@ -67,6 +72,7 @@ def shut(session: OpenSession) -> None:
     except KeyboardInterrupt:
         stop(session)
         raise
+    session.tell_failures()
 
 
 def abandon(session: OpenSession) -> None:
@@ -74,12 +80,17 @@ def abandon(session: OpenSession) -> None:
     if session.is_over or session.connection.is_forked:
         return
     try:
-        with contextlib.suppress(BoughError):  # a server that is gone has nothing left to cancel
-            session.cancel_waiting()
+        cancel_waiting(session)
     except KeyboardInterrupt:
         stop_now(session)
         return
     _end(session)
+
+
+def cancel_waiting(session: OpenSession) -> None:
+    """Cancel what has not started; a server that is gone has nothing left to cancel."""
+    with contextlib.suppress(BoughError):
+        session.cancel_waiting()
 
 
 def stop(session: OpenSession) -> None:
@@ -103,8 +114,7 @@ def _end(session: OpenSession) -> None:
 
 
 def _say(running: int) -> None:
-    tasks = "1 running task" if running == 1 else f"{running} running tasks"
-    sys.stderr.write(f"stopping: ending {tasks} (press Ctrl-C again to stop at once)\n")
+    sys.stderr.write(f"stopping: ending {counted(running, 'running task')} (press Ctrl-C again to stop at once)\n")
     sys.stderr.flush()
 
 

@@ -19,13 +19,16 @@ from bough.api.file_table import store_output_digests
 from bough.api.futures.completed import CommandRows
 from bough.api.futures.elements import ArrayElements
 from bough.api.futures.feed_elements import FeedElements
+from bough.api.memo.file_identities import paths_of
 from bough.api.submit.array_reuse import EarlierArray, NewArray, match, row_key
 from bough.api.submit.options import after_deps
 from bough.errors import BoughError, InvalidWorkload, UserError
 from bough.model.bounds import MOST_TASKS
 from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
 from bough.model.memo_keys import pages_digest
+from bough.model.reuse_scope import ReuseScope
 from bough.model.tasks import ArraySpec, Dep, Kind, Page, Reuse
+from bough.stores.places import FormerPlaces
 from bough.wire import questions
 
 if TYPE_CHECKING:
@@ -52,11 +55,13 @@ class ArrayParts(msgspec.Struct):
     after: tuple[Dep, ...] = ()
     element_after: tuple[tuple[int, tuple[Dep, ...]], ...] = ()
     rows: Any = None  # CommandRows of a command array
-    identities: Any = None  # of the files it reads that no task makes: path -> identity
+    identities: Any = None  # of the files it reads that no task makes, and of paths in its arguments: path -> identity
     writes: bytes = b""  # digests of the paths it writes
     open: bool = False  # a generator feeds it
     keep: bool = True  # what is fed: all results
     files: bytes = b""  # declared files that may travel
+    always: bool = False  # any earlier run counts, not only what the session says
+    indices: str = ""  # as the submitter wrote them; empty: from 0 up
 
 
 def array_length(items: Sequence[Any]) -> int:
@@ -76,6 +81,9 @@ def send_array(session: SessionLike, settings: TaskOptions, group: int, parts: A
     if settings.extras.same_host_as or settings.extras.final:
         word = "final" if settings.extras.final else "affinity"
         raise UserError(f"{word}=True is for single tasks, not for the tasks of an array; submit them one by one")
+    plan = settings.extras.checkpoint
+    if plan is not None and not plan.file.startswith("/"):  # a sweep of commands has placed its own
+        raise UserError("checkpoint= is for single tasks and for sweeps of commands, not for map, feed and functions")
     with session.groups.ordered(group) as order:
         if order is not None and (parts.length or parts.open):
             after, settings = order.array_waits(after), order.settled(settings)
@@ -97,7 +105,7 @@ def _send(
         elements = ArrayElements(session.registry, record, parts.length, **about)
     if not parts.length and not parts.open:
         return elements  # there is nothing to run, and nothing to wait for
-    elements.is_open = parts.open
+    elements.is_open, elements.indices = parts.open, parts.indices
     if there is not None:
         session.registry.arrays[record] = elements
         session.registry.progress.added(group, parts.length)
@@ -120,7 +128,7 @@ def _send(
         GroupId(group),
         parts.name,
         parts.template or parts.name,
-        settings.needs,
+        settings.call_needs if parts.kind is Kind.FUNCTION else settings.needs,
         settings.limits,
         settings.priority,
         after,
@@ -131,12 +139,15 @@ def _send(
         parts.files,
         parts.open,
         settings.extras,
+        parts.always,
+        parts.indices,
     )
     registry = session.registry
     registry.arrays[record] = elements
     registry.progress.added(group, parts.length)
+    blobs = parts.blobs if settings.watching is None else (*parts.blobs, settings.watching.blob)
     try:
-        session.connection.submit(spec, 500 + _size(now) + len(parts.files), parts.blobs)
+        session.connection.submit(spec, 500 + _size(now) + len(parts.files), blobs)
         for number, pages in enumerate(later, 1):
             last = number == len(later) and not parts.open
             session.connection.add_pages(record, list(pages), _size(pages), last=last)
@@ -179,10 +190,15 @@ def _split(pages: tuple[Page, ...]) -> tuple[tuple[Page, ...], list[tuple[Page, 
 # --- what earlier runs have done ------------------------------------------------------------------------
 
 
+def may_reuse(session: SessionLike, *, always: bool) -> bool:
+    """Whether earlier runs may have done what is submitted."""
+    return session.welcome.memos and (always or session.welcome.reuse is not ReuseScope.NONE)
+
+
 def _find_reuse(session: SessionLike, parts: ArrayParts) -> tuple[Reuse, ...]:
-    if not session.welcome.memos:
+    if not may_reuse(session, always=parts.always):
         return ()
-    olds = msgspec.convert(session.ask(questions.Memos(parts.key)), list[EarlierArray])
+    olds = msgspec.convert(session.ask(questions.Memos(parts.key, parts.always)), list[EarlierArray])
     if not olds:
         return ()
     table = next((data for blob, data in parts.blobs if blob == parts.table), b"") if parts.table else b""
@@ -192,8 +208,7 @@ def _find_reuse(session: SessionLike, parts: ArrayParts) -> tuple[Reuse, ...]:
 
 def _match_with_files(store: str, olds: list[EarlierArray], parts: ArrayParts, new: NewArray) -> tuple[Reuse, ...]:
     """As `match`, but rows count as equal only if the files they read are what they were."""
-    rows = parts.rows
-    assert isinstance(rows, CommandRows)
+    reads_of = parts.rows.reads if isinstance(parts.rows, CommandRows) else paths_of
     then = {old.record: _kept_identities(store, old.record) for old in olds}
     if all(identities == parts.identities for identities in then.values()):
         return match(olds, new)
@@ -201,7 +216,7 @@ def _match_with_files(store: str, olds: list[EarlierArray], parts: ArrayParts, n
     def keyed(identities: Mapping[str, bytes]) -> Callable[[Any], object]:
         def key(row: Any) -> object:
             plain = row_key(row)
-            reads = rows.reads(row)
+            reads = reads_of(row)
             return None if plain is None else (plain, tuple(identities.get(path, b"") for path in reads))
 
         return key
@@ -221,7 +236,8 @@ def _kept_identities(store: str, record: int) -> Mapping[str, bytes]:
             found = pickle.load(file)
     except Exception:  # noqa: BLE001 - a damaged pickle raises anything; without it, nothing counts as unchanged
         return {}
-    return found if isinstance(found, dict) else {}
+    places = FormerPlaces(store)
+    return {places.now(path): identity for path, identity in found.items()} if isinstance(found, dict) else {}
 
 
 def _identities_path(store: str, record: int) -> str:

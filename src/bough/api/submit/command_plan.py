@@ -15,18 +15,19 @@ import inspect
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 from bough.api.futures.array import Array
 from bough.api.futures.task import OutputPath
 from bough.api.pickling import check_sendable
+from bough.api.submit.options import NAMES
 from bough.errors import InvalidWorkload
 from bough.model.commands.command import CommandCall, CommandSettings, CommandTemplate, Part, TemplateSlot, show_slot
 from bough.model.commands.rendering import render_row, row_files
 from bough.model.commands.shell_text import needs_shell, split_words
-from bough.model.commands.template import check_slots, in_order, is_template, parse, plain, shown, unparse
+from bough.model.commands.template import check_slots, in_order, is_template_over, parse, plain, shown, unparse
 from bough.model.files import absolute
 from bough.model.filtering import Filtered, filtered
 from bough.model.spaces import Axis, Product, Space, Tie
@@ -36,6 +37,7 @@ Shell = bool | str | Sequence[str] | None
 Stdin = str | bytes | os.PathLike[str] | object | None
 
 
+_KEYWORDS = (*NAMES, "env", "cwd", "stdin", "shell", "clash", "where")  # keywords that are no parameters
 _templates: dict[tuple[object, ...], CommandTemplate] = {}
 _parsed = functools.lru_cache(256)(parse)
 
@@ -83,7 +85,7 @@ class CommandPlan:
         key = (self.text, self.is_text, fixed, tuple(self.values))
         found = _templates.get(key) if self.is_text else None
         if found is None:
-            check_slots(self.parts, self.values)
+            check_slots(self.parts, self.values, options=_KEYWORDS)
             found = CommandTemplate(settings, self.parts, tuple(self.values))
             if self.is_text:
                 if len(_templates) >= 64:
@@ -135,10 +137,10 @@ class CommandPlan:
         found = self.given(name, value)
         self.values[name] = os.fspath(found) if hasattr(type(found), "__fspath__") else found
 
-    def put_over_space(self, name: str, value: Any) -> None:
-        """Take a parameter beside a space: a text with slots is a template over the others, a task's file is not."""
+    def put_over_space(self, name: str, value: Any, others: Iterable[str]) -> None:
+        """Take a parameter beside a space: a text with slots of the others is a template, a task's file is not."""
         text = os.fspath(value) if hasattr(type(value), "__fspath__") else value
-        if not isinstance(text, str) or isinstance(text, OutputPath) or not is_template(text):
+        if not isinstance(text, str) or isinstance(text, OutputPath) or not is_template_over(text, others):
             self.put(name, value)
             return
         try:
@@ -325,6 +327,8 @@ def plan_command(
 def _filled(template: CommandTemplate, row: tuple[Any, ...]) -> CommandCall:
     try:
         return _without_nul(render_row(template, row))
+    except InvalidWorkload:
+        raise
     except (ValueError, TypeError) as error:  # what format() says of a value that does not suit its {slot:format}
         given = ", ".join(f"{name}={value!r:.40}" for name, value in zip(template.names, row, strict=False))
         raise InvalidWorkload(f"the slots of {shown(unparse(template.parts))} do not fit {given}: {error}") from None
@@ -361,8 +365,8 @@ def plan_sweep(
     for name, value in parameters.items():
         if name in space.names:
             raise InvalidWorkload(f"parameter {name} is given twice: in the space and beside it")
-        plan.put_over_space(name, value)
-    check_slots(plan.parts, (*space.names, *plan.values), plan.derived, used=_asked_for(where))
+        plan.put_over_space(name, value, (*space.names, *parameters))
+    check_slots(plan.parts, (*space.names, *plan.values), plan.derived, _asked_for(where), _KEYWORDS)
     rows: Space = filtered(space, where) if where is not None else space
     if plan.values:  # the same for every row
         rows = Product(None, rows, Tie({name: (value,) for name, value in plan.values.items()}))

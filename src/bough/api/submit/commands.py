@@ -9,8 +9,9 @@ read itself are uploaded before the command that reads them is submitted.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -19,28 +20,31 @@ from bough.api.futures.array import Array
 from bough.api.futures.array_view import ArrayView
 from bough.api.futures.completed import CommandRows
 from bough.api.futures.task import Task
-from bough.api.memo.content_keys import command_key, file_identity, template_key
+from bough.api.memo.content_keys import command_key, template_key
+from bough.api.memo.file_identities import file_identity
 from bough.api.pickling import pack_table, unsendable
 from bough.api.submit.arrays import ArrayParts, array_length, send_array
 from bough.api.submit.command_plan import PlannedCommand, PlannedSweep, plan_command, plan_sweep
 from bough.api.submit.options import after_deps
-from bough.errors import BoughError, InvalidWorkload, UserError
+from bough.errors import BadValue, BoughError, InvalidWorkload, WrongType
 from bough.model.blobs import blob_id
 from bough.model.bounds import check_path, shown
 from bough.model.commands.command import CommandCall, CommandTemplate, OnClash, TemplateSlot, encode_call, shown_text
 from bough.model.commands.rendering import render_row
 from bough.model.commands.template import BUILT_IN, is_template, parse
 from bough.model.files import pack_manifest
-from bough.model.ids import DIGEST_SIZE, BlobId, GroupId, MemoKey
+from bough.model.ids import DIGEST_SIZE, BlobId, GroupId, MemoKey, RecordId, number_of
 from bough.model.spaces import Tie
-from bough.model.tasks import Kind, TaskSpec
+from bough.model.tasks import Dep, Kind, TaskExtras, TaskSpec
 
 if TYPE_CHECKING:
     from bough.api.futures.elements import ArrayElements
     from bough.api.submit.context import SessionLike, SubmitContext
+    from bough.api.submit.options import TaskOptions
     from bough.model.spaces import Space
 
-_NO_NAME = frozenset("({[!<>|&;\"'")
+_NO_NAME = frozenset("({[!<>|&;\"'-")  # a word that begins with one of these names no program
+_SLOT = re.compile(r"\{([^\W\d]\w*)[^{}]*\}")
 
 
 def submit_command(
@@ -49,49 +53,90 @@ def submit_command(
     """Submit one command."""
     session, settings, group = context
     session.check_open()
+    session.check_needs(settings.needs)
     planned = plan_command(text, parameters, cwd=directory(how), shell=how["shell"], env=how["env"], stdin=how["stdin"])
     registry = session.registry
-    name = settings.name or command_name(planned.text)
+    name = settings.name or command_name(planned.text, parameters or None)
     after = after_deps([*settings.after, *planned.tasks], registry)
     record = session.new_record()
-    declared = DeclaredFiles()
-    clash = read_clash(how["clash"])
-    payload = _encoded(planned.call)
-    if planned.reads or planned.writes:
-        declared = session.files.declare(record, f"task {record} ({name})", planned.reads, planned.writes, clash=clash)
-        if declared.renamed:
-            planned = planned.rename(declared.renamed)
-            payload = _encoded(planned.call)
-        after = tuple(dict.fromkeys([*after, *declared.after]))
-    key = _command_key(session, planned, declared) if settings.memo else MemoKey(b"")
-    if session.is_remote and (planned.reads or planned.writes):
-        payload = _encoded(call_with_files(session, planned, declared, name))
+    declared = declare_command(
+        session, record, name, planned, read_clash(how["clash"]), memo=settings.memo is not False
+    )
     spec = TaskSpec(
         record,
         Kind.COMMAND,
         BlobId(b""),
-        payload,
+        declared.payload,
         GroupId(group),
         name,
         planned.text[:200],
         settings.needs,
         settings.limits,
         settings.priority,
-        after,
+        tuple(dict.fromkeys([*after, *declared.after])) if declared.after else after,
         (),
-        key,
+        session.groups.watched_key(declared.key, group, settings.watching),
         "",
-        tuple(planned.writes.values()),
-        settings.extras,
-        tuple(dict.fromkeys(declared.renamed.get(path, path) for path in planned.reads)),
+        declared.writes,
+        settings.extras if settings.extras.checkpoint is None else _with_checkpoint(settings, how),
+        declared.reads,
+        _is_always(settings, writes=bool(declared.writes)),
     )
+    planned = declared.planned
     task = Task(registry, record, name, group, command=shown_text(planned.call), writes=planned.writes)
     try:
-        session.send_task(task, spec, len(payload))
+        session.send_task(
+            task, spec, len(declared.payload), () if settings.watching is None else (settings.watching.blob,)
+        )
     except BoughError:
         session.files.withdraw(record)
         raise
     return task
+
+
+def _with_checkpoint(settings: TaskOptions, how: Mapping[str, Any], *, is_array: bool = False) -> TaskExtras:
+    """The extras of commands that can save their state."""
+    from bough.api.submit.checkpoint_options import placed  # few can
+
+    return placed(settings.extras, directory(how), os.getcwd(), is_array=is_array)
+
+
+class DeclaredCommand(NamedTuple):
+    """A command whose files the session knows of, and what of it goes into a `TaskSpec`."""
+
+    planned: PlannedCommand  # with the names that its outputs really get
+    payload: bytes
+    key: MemoKey
+    after: tuple[Dep, ...]  # writers of what it reads
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+def declare_command(
+    session: SessionLike, record: RecordId, name: str, planned: PlannedCommand, clash: OnClash, *, memo: bool
+) -> DeclaredCommand:
+    """Declare the files of a command; the caller withdraws them if it cannot be submitted."""
+    declared = DeclaredFiles()
+    payload = _encoded(planned.call)  # first: what cannot be sent is refused before anything is declared
+    if planned.reads or planned.writes:
+        label = f"task {number_of(record)} ({name})"
+        declared = session.files.declare(record, label, planned.reads, planned.writes, clash=clash)
+        if declared.renamed:
+            planned = planned.rename(declared.renamed)
+            payload = _encoded(planned.call)
+    key = _command_key(session, planned, declared) if memo else MemoKey(b"")
+    if session.is_remote and (planned.reads or planned.writes):
+        payload = _encoded(call_with_files(session, planned, declared, name))
+    reads = tuple(dict.fromkeys(declared.renamed.get(path, path) for path in planned.reads))
+    return DeclaredCommand(planned, payload, key, declared.after, reads, tuple(planned.writes.values()))
+
+
+def _is_always(settings: TaskOptions, *, writes: bool) -> bool:
+    """Whether a command is reused whatever the session says: it was asked for, or it declares what it writes.
+
+    Such a command is up to date, as under make, while what it reads and writes is what it was.
+    """
+    return settings.memo is True or (settings.memo is None and writes)
 
 
 def _command_key(session: SessionLike, planned: PlannedCommand, declared: DeclaredFiles) -> MemoKey:
@@ -109,6 +154,7 @@ def submit_sweep(
     """Submit a command for every combination of a space, as one array."""
     session, settings, group = context
     session.check_open()
+    session.check_needs(settings.needs)
     planned = plan_sweep(
         text,
         space,
@@ -119,10 +165,12 @@ def submit_sweep(
         env=how["env"],
         stdin=how["stdin"],
     )
+    if settings.extras.checkpoint is not None:
+        settings = replace(settings, extras=_with_checkpoint(settings, how, is_array=True))
     length = array_length(planned.rows)
-    name = settings.name or command_name(planned.text)
+    name = settings.name or command_name(planned.text, parameters)
     record = session.new_record()
-    label = f"{name or 'array'} {record}"
+    label = f"{name or 'array'} {number_of(record)}"
     clash = read_clash(how["clash"])
     body, blob = template_blob(planned.template)
     declared = session.files.declare_array(record, label, planned.template, planned.rows, clash=clash)
@@ -137,6 +185,7 @@ def submit_sweep(
         files = b""
         if session.is_remote:
             files = packed_files(session, planned, outside, name)
+        key = sweep_key(session, planned, shared.external) if settings.memo is not False else MemoKey(b"")
         parts = ArrayParts(
             kind=Kind.COMMAND,
             name=name,
@@ -144,15 +193,17 @@ def submit_sweep(
             length=length,
             table=table,
             blobs=((body, blob), (table, data)),
-            key=sweep_key(session, planned, shared.external) if settings.memo else MemoKey(b""),
+            key=session.groups.watched_key(key, group, settings.watching),
             template=planned.text[:200],
             record=record,
             after=tuple(dict.fromkeys([*declared.after, *shared.after, *after_deps(planned.tasks, session.registry)])),
             element_after=declared.element_after,
             rows=CommandRows(planned.template, planned.rows),
-            identities=identities(outside) if settings.memo else None,
+            identities=identities(outside) if settings.memo is not False else None,
             writes=declared.writes,
             files=files,
+            always=_is_always(settings, writes=bool(declared.writes)),
+            indices=how.get("indices", ""),
         )
         elements = send_array(session, settings, group, parts)
     except BoughError:
@@ -194,7 +245,7 @@ def directory(how: Mapping[str, Any]) -> str:
     if given is None:
         return os.getcwd()
     if not isinstance(given, str | os.PathLike):
-        raise UserError(f"cwd is {shown(given)}; give the path of a folder")
+        raise WrongType(f"cwd is {shown(given)}; give the path of a folder")
     return os.path.abspath(check_path("cwd", str(os.fspath(given))))
 
 
@@ -205,15 +256,25 @@ def read_clash(given: object) -> OnClash:
     try:
         return OnClash(str(given))
     except ValueError:
-        raise UserError(f'clash is {given!r}; give "error", "rename" or "overwrite"') from None
+        raise BadValue(f'clash is {given!r}; give "error", "rename" or "overwrite"') from None
 
 
-def command_name(text: str) -> str:
-    """What a command is called in messages: its program's name."""
-    for word in text.split(maxsplit=20):
-        if "=" not in word.partition("/")[0] and word[0] not in _NO_NAME:
+def command_name(text: str, values: Mapping[str, object] | None = None) -> str:
+    """What a command is called in messages: its program's name.
+
+    A slot stands for its value, if all tasks have the same, or else for its name: `{python} {script:r}` is `python`.
+    """
+    for written in text.split(maxsplit=20):
+        word = written if values is None else _SLOT.sub(lambda slot: _word_of(slot[1], values), written)
+        if "=" not in word.partition("/")[0] and word[:1] not in _NO_NAME:
             return os.path.basename(word.rstrip(";|&)"))[:40]
     return ""
+
+
+def _word_of(slot: str, values: Mapping[str, object]) -> str:
+    value = values.get(slot)
+    text = str(value) if isinstance(value, str | os.PathLike) else ""
+    return text if text and not set(text) & set("{ \t\n") else slot
 
 
 def open_command_array(
@@ -231,7 +292,7 @@ def open_command_array(
     planned = plan_sweep(
         text, example, parameters, cwd=directory(said), shell=said["shell"], env=said["env"], stdin=said["stdin"]
     )
-    name = settings.name or command_name(planned.text)
+    name = settings.name or command_name(planned.text, parameters)
     body, blob = template_blob(planned.template)
     record = session.new_record()
     held: list[Any] = []
@@ -254,7 +315,7 @@ def open_command_array(
     def prepare(items: list[Any], start: int) -> list[Any]:
         rows = [(*_row(item, names), *fixed) for item in items]
         declared = session.files.declare_array(
-            record, f"{name} {record}", planned.template, rows, clash=clash, start=start
+            record, f"{name} {number_of(record)}", planned.template, rows, clash=clash, start=start
         )
         if declared.renamed or declared.after or declared.element_after:
             session.files.withdraw(record)

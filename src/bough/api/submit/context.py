@@ -11,15 +11,18 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from bough.api.client.connection import Action, Connection
+    from bough.api.client.connection import Connection
     from bough.api.file_table import FileTable
     from bough.api.futures.array import Array
     from bough.api.futures.elements import ArrayElements
     from bough.api.futures.task import Task
     from bough.api.futures.task_registry import TaskRegistry
     from bough.api.submit.group_table import GroupTable
+    from bough.api.submit.initializer import Initializer
     from bough.api.submit.options import TaskOptions
+    from bough.model.events.news import Action
     from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
+    from bough.model.resources import Needs
     from bough.model.tasks import Dep, Item, TaskSpec
     from bough.wire.client_messages import Welcome
     from bough.wire.questions import Question
@@ -61,6 +64,7 @@ class SessionLike(Protocol):
     submit_call: Callable[..., Task]
     submit_map: Callable[..., Array]
     new_record: Callable[[], RecordId]  # a number for a task or array
+    initializer: Initializer | None  # runs first in each worker
     is_shut: bool  # it takes no more work
     known: dict[int, Task | ArrayElements]  # tasks and arrays of other sessions that were found
 
@@ -84,8 +88,13 @@ class SessionLike(Protocol):
     def files(self) -> FileTable:
         """Which task writes which file."""
 
+    possible_needs: Needs | None  # those that were checked last
+
     def check_open(self) -> None:
         """Refuse work after shutdown, or in a forked process."""
+
+    def check_needs(self, needs: Needs) -> None:
+        """Refuse what can never run in this session."""
 
     def new_records(self, count: int) -> list[RecordId]:
         """Numbers for tasks, ascending."""
@@ -118,6 +127,9 @@ class SessionLike(Protocol):
 
     def feed_ended(self, feed: RunningFeed, elements: ArrayElements) -> None:
         """A feed takes no more from its generator."""
+
+    def deferral_ended(self, deferral: RunningFeed) -> None:
+        """A call that waited for futures of others was submitted, or never will be."""
 
     def post(self, *messages: object) -> None:
         """Send messages that need no answer."""

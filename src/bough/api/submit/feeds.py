@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING, Any
 from bough.api.futures.array import Array
 from bough.api.futures.array_view import ArrayView, FeedArray
 from bough.api.futures.feed_elements import FeedElements
-from bough.api.memo.content_keys import function_key
-from bough.api.pickling import loads, make_pages, pack, pack_function
+from bough.api.memo.decorator import is_memo
+from bough.api.memo.file_identities import paths_of
+from bough.api.pickling import loads, make_pages, pack
 from bough.api.submit.array_reuse import row_key
-from bough.api.submit.arrays import ArrayParts, send_array
-from bough.api.submit.calls import array_key, function_name
+from bough.api.submit.arrays import ArrayParts, may_reuse, send_array
+from bough.api.submit.calls import body_key, function_name, pack_body
 from bough.api.submit.context import SubmitContext
 from bough.api.submit.options import NAMES, read_options
-from bough.errors import BoughError, InvalidWorkload
+from bough.errors import BoughError, InvalidWorkload, unknown_keyword
 from bough.model.ids import DIGEST_SIZE, MemoKey, RecordId
 from bough.model.tasks import Kind, Page, Reuse
 from bough.wire import questions
@@ -56,6 +57,7 @@ def start_feed(
     session, settings, group = context
     session.check_open()
     settings = read_options(settings, {name: options[name] for name in NAMES if name in options})
+    session.check_needs(settings.needs)
     rest = {name: value for name, value in options.items() if name not in NAMES}
     if not callable(what) and not isinstance(what, str):
         raise InvalidWorkload(f"feed needs a function or a command's text, not {what!r:.80}")
@@ -67,10 +69,12 @@ def start_feed(
         raise InvalidWorkload(f"feed needs something to iterate over, not {items!r:.80}") from None
     earlier: EarlierFeed | None = None
     if callable(what):
-        if rest:
-            raise InvalidWorkload(f"feed: {', '.join(rest)} cannot be given with a function")
-        blob, data = pack_function(what)
-        key = feed_key(array_key(function_key(what) if settings.memo else None, star=False))
+        for name in rest:
+            raise unknown_keyword("a feed of a function", name, NAMES)
+        key = feed_key(body_key(session, what, is_reused=settings.memo is not False))
+        key = session.groups.watched_key(key, group, settings.watching)
+        blob, data = pack_body(session, what)
+        always = settings.memo or (settings.memo is None and is_memo(what))
         parts = ArrayParts(
             kind=Kind.FUNCTION,
             name=settings.name or function_name(what),
@@ -80,10 +84,11 @@ def start_feed(
             key=key,
             open=True,
             keep=keep,
+            always=always,
         )
         elements = send_array(session, settings, group, parts)
         prepare: Prepare = _as_they_are
-        earlier = EarlierFeed(session, key) if key and session.welcome.memos else None
+        earlier = EarlierFeed(session, key, always=always) if key and may_reuse(session, always=always) else None
     else:
         from bough.api.submit.commands import open_command_array
 
@@ -255,14 +260,14 @@ def feed_key(key: MemoKey) -> MemoKey:
 class EarlierFeed:
     """All earlier feeds of a function, newest run first."""
 
-    def __init__(self, session: SessionLike, key: MemoKey) -> None:
-        found = session.ask(questions.Feeds(key))
+    def __init__(self, session: SessionLike, key: MemoKey, *, always: bool) -> None:
+        found = session.ask(questions.Feeds(key, always))
         self._olds = [_EarlierPages(session, record) for record in found]
 
     def reuse(self, pages: Sequence[Page], rows: Sequence[Any], start: int) -> tuple[Reuse, ...]:
-        """Which of the rows that begin at `start` have been done."""
+        """Which of the rows that begin at `start` have been done; none if there are paths: no identities are kept."""
         found: list[Reuse] = []
-        missing = [(start, start + len(rows))]
+        missing = [(start, start + len(rows))] if not any(paths_of(rows)) else []
         for old in self._olds:
             left: list[tuple[int, int]] = []
             for low, high in missing:

@@ -11,16 +11,18 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bough.errors import UserError
 from bough.model.events.news import GroupClosed
-from bough.model.ids import GroupId
+from bough.model.ids import DIGEST_SIZE, GroupId, MemoKey
 from bough.model.tasks import Dep, GroupSpec
 
 if TYPE_CHECKING:
     from bough.api.client.connection import Connection
     from bough.api.futures.task import Task
+    from bough.api.submit.monitor_options import Watching
     from bough.api.submit.options import TaskOptions
     from bough.model.ids import BlobId
     from bough.model.tasks import TaskSpec
@@ -54,10 +56,40 @@ class GroupOrder(Protocol):
         """Nothing more comes into the group."""
 
 
-class GroupTable:
+class WatchedGroups:
+    """What the monitors of groups say, for the memo keys of the tasks in them."""
+
+    def __init__(self) -> None:
+        self.watch_keys: dict[int, bytes | None] = {}  # of groups that are watched; None: a function has no digest
+
+    def watch(self, group: int, parent: int, watching: Watching | None) -> None:
+        """Remember what watches the tasks of a group: its own monitors, and those of the groups around it."""
+        around = self.watch_keys.get(parent, b"")
+        if watching is not None:
+            both = None if around is None or watching.key is None else watching.key + around
+            self.watch_keys[group] = both and blake2b(both, digest_size=DIGEST_SIZE).digest()
+        elif parent in self.watch_keys:
+            self.watch_keys[group] = around
+
+    def watched_key(self, key: MemoKey | None, group: int, watching: Watching | None) -> MemoKey:
+        """The memo key of a task or array with what watches it; empty if that has no digest."""
+        if not key:
+            return MemoKey(b"")
+        said = [watching.key] if watching is not None else []
+        if group in self.watch_keys:
+            said.append(self.watch_keys[group])
+        for one in said:
+            if one is None:
+                return MemoKey(b"")
+            key = MemoKey(blake2b(one, key=key, digest_size=DIGEST_SIZE, person=b"watched").digest())
+        return key
+
+
+class GroupTable(WatchedGroups):
     """See the module. `existing` gives the number of a group that an earlier session of this run made."""
 
     def __init__(self, connection: Connection, first_group: int, existing: Callable[[int, str], int | None]) -> None:
+        super().__init__()
         self.orders: dict[int, GroupOrder] = {}  # of groups that this session fills
         self.existing = existing
         self._connection = connection

@@ -25,6 +25,8 @@ from bough.api.pickling import check_sendable
 from bough.api.submit.context import open_groups
 from bough.api.submit.options import (
     BESIDE,
+    DEFAULTS,
+    NO_PLAN,
     TaskOptions,
     after_deps,
     read_after,
@@ -34,7 +36,7 @@ from bough.api.submit.options import (
     read_whole,
 )
 from bough.api.submit.submitter import Submitter
-from bough.errors import NotPicklable, UserError
+from bough.errors import BadValue, NotPicklable, UserError
 from bough.model.bounds import Name, within
 from bough.model.events.news import GroupClosed
 from bough.model.ids import GroupId
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     from bough.api.submit.context import OpenGroup, SessionLike
     from bough.api.submit.options import TaskOptions
     from bough.model.ids import BlobId, GroupId
+    from bough.monitors import Metric, Monitor
+    from bough.monitors.comparison import Rule
 
 PROLOGUE = "prologue"  # what the subgroup is called that runs before the others
 _TASK, _ARRAY, _END = On.TASK, On.ARRAY, On.END
@@ -138,6 +142,14 @@ class Group(Submitter):
         """End everything in it that is running; returns how many tasks that was."""
         return self._session.kill(self)
 
+    def monitor(self, *monitors: Monitor | Metric | str) -> None:
+        """Have its tasks, and those below it, watched from now on, also those that are still to come."""
+        self._session.registry.monitor([(Dep(On.GROUP, self.id), 0)], monitors)
+
+    def rule(self, rule: Rule | None) -> None:
+        """Let a rule compare its tasks, and those below it, and end those that need not go on; None: no rule."""
+        self._session.registry.rule(Dep(On.GROUP, self.id), rule)
+
     def close(self) -> None:
         """Say that nothing more comes, and submit the epilogue; leaving the `with` block does it."""
         if self._is_closed:
@@ -193,15 +205,17 @@ def make_group(
     timeout: object = None,
     priority: object = None,
     attributes: object = None,
+    monitors: object = None,
 ) -> Group:
     """Make a group in another one; one that is there already is joined by a session that came back to it."""
     if not isinstance(name, str) or not name or "/" in name or name[0] == ".":
-        raise UserError(f"a group's name is a text without / that does not begin with a dot, not {name!r}")
+        raise BadValue(f"a group's name is a text without / that does not begin with a dot, not {name!r}")
     check_sendable("a group's name", name)
     within("a group's name", name, Name)
     if match and not barrier:
-        raise UserError(f"group {name}: match=True means nothing with barrier=False; give one of them")
+        raise BadValue(f"group {name}: match=True means nothing with barrier=False; give one of them")
     deps = after_deps(read_after(after), session.registry)
+    watching = read_options(DEFAULTS, {"monitors": monitors}).watching
     spec = GroupSpec(
         GroupId(0),
         name,
@@ -210,6 +224,7 @@ def make_group(
         retries=0 if retries is None else read_whole("retries", retries),
         timeout=0 if timeout is None else read_time("timeout", timeout),
         attributes=() if attributes is None else read_attributes(attributes),
+        watch=NO_PLAN if watching is None else watching.id,
     )
     first = read_options(settings, {"priority": priority}).priority
     with session.groups.ordered(parent) as outer:
@@ -227,7 +242,12 @@ def make_group(
         )
         if not is_there:
             session.registry.progress.group_added(group, parent, name)
-            session.connection.submit(replace(spec, id=group, after=() if match else deps), 100 + 8 * len(deps))
+            session.connection.submit(
+                replace(spec, id=group, after=() if match else deps),
+                100 + 8 * len(deps),
+                () if watching is None else (watching.blob,),
+            )
+        session.groups.watch(group, parent, watching)
         session.groups.orders[group] = inner
         if outer is not None:
             outer.subgroup_joined(group)
@@ -336,9 +356,9 @@ class Order:
         with self.lock:
             self._session.put_task(task, self._placed(spec), size, blobs)
             if not self.pipeline:
-                self._tasks.append(task.id)
+                self._tasks.append(task.record)
                 return
-            self._join(Dep(_TASK, task.id), final=spec.extras.final)
+            self._join(Dep(_TASK, task.record), final=spec.extras.final)
             self._before = task
 
     def _placed(self, spec: TaskSpec) -> TaskSpec:
@@ -391,7 +411,7 @@ def beside(registry: TaskRegistry, before: Task | None, spec: TaskSpec, *, neede
         return msgspec.structs.replace(extras, same_host_as=0)  # the first of a pipeline runs anywhere
     if before.done():
         return msgspec.structs.replace(extras, same_host_as=0, host=before.host)
-    return msgspec.structs.replace(extras, same_host_as=before.id)
+    return msgspec.structs.replace(extras, same_host_as=before.record)
 
 
 def placed_alone(registry: TaskRegistry, spec: TaskSpec) -> TaskSpec:

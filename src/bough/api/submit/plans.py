@@ -14,20 +14,24 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import msgspec
 
+from bough.api.file_table import FileTable
 from bough.api.futures.task import Task
 from bough.api.memo.content_keys import Alike
 from bough.api.pickling import check_sendable
 from bough.api.submit.command_plan import plan_command
-from bough.api.submit.commands import command_name
-from bough.describe.plan import without_gc
+from bough.api.submit.commands import DeclaredCommand, command_name, declare_command
+from bough.api.submit.declared_text import plan_with_files
+from bough.api.submit.group_table import WatchedGroups
+from bough.api.submit.options import NO_PLAN
+from bough.describe.plan import file_path, without_gc
 from bough.describe.steps import For, Step, What
 from bough.errors import BoughError
-from bough.model.commands.command import CommandSettings
+from bough.model.commands.command import CommandSettings, OnClash
 from bough.model.commands.shell_text import needs_shell, plain_words, split_words
 from bough.model.events.news import GroupClosed
 from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bough.api.submit.context import SessionLike
+    from bough.api.submit.monitor_options import Watching
     from bough.describe.plan import PlanTask
     from bough.describe.steps import Step
 
@@ -52,22 +57,33 @@ _ON = {For.TASK: On.TASK, For.RELEASE: On.GROUP, For.END: On.END}
 _TASK = On.TASK
 
 
-def submit_plan(session: SessionLike, steps: Sequence[Step], *, watched: bool = True) -> list[RecordId]:
-    """Submit the steps of a plan (see `describe.lowering.steps`); the records of its tasks, in their order.
+def submit_plan(
+    session: SessionLike, steps: Sequence[Step], *, watched: bool = True, kept: dict[str, Task | None] | None = None
+) -> list[RecordId]:
+    """Submit the steps of a plan (see `describe.steps`); the records of its tasks, in their order.
 
-    `watched`: the session stays, and counts how they end. Else only what is refused is known of them here.
+    `watched`: the session stays, and counts how they end. Else only what is refused is known of them here. `kept`: the
+    tasks of these names are put there.
     """
     session.check_open()
     with without_gc():
-        _look_through(steps)
-        return _Submission(session, steps, watched=watched).run()
+        _look_through(session, steps)
+        return _Submission(session, steps, watched=watched, kept=kept).run()
 
 
-def _look_through(steps: Sequence[Step]) -> None:
-    """Find what cannot be sent before anything is."""
+def _look_through(session: SessionLike, steps: Sequence[Step]) -> None:
+    """Find what cannot be sent, or can never run, before anything is sent."""
+    _check_inputs(session, [step.task for step in steps if step.task is not None])
+    possible = {(1.0, 0)}
     for step in steps:
         said = step.task
         if said is not None:
+            if (said.cores, said.memory) not in possible:
+                try:
+                    session.check_needs(Needs(cores=said.cores, memory=said.memory))
+                except BoughError as error:
+                    raise said.where.wrong(str(error)) from None
+                possible.add((said.cores, said.memory))
             if said.attributes or not (said.command.isascii() and said.name.isascii()):
                 try:
                     check_sendable("the command", said.command)
@@ -79,11 +95,24 @@ def _look_through(steps: Sequence[Step]) -> None:
             check_sendable("a group's name", step.name)
 
 
+def _check_inputs(session: SessionLike, tasks: Sequence[PlanTask]) -> None:
+    """Refuse declared inputs that are not there and that no task makes."""
+    made = {file_path(task, path) for task in tasks if task.writes for path in task.writes}
+    for task in tasks:
+        for path in task.reads:
+            whole = file_path(task, path)
+            if whole not in made and not os.path.exists(whole) and session.files.writer(whole) is None:
+                raise task.where.wrong(f"the input {path} does not exist, and no task makes it (out={path})")
+
+
 class _Submission:
-    def __init__(self, session: SessionLike, steps: Sequence[Step], *, watched: bool) -> None:
+    def __init__(
+        self, session: SessionLike, steps: Sequence[Step], *, watched: bool, kept: dict[str, Task | None] | None = None
+    ) -> None:
         self._session = session
         self._steps = steps
         self._watched = watched
+        self._kept = kept
         self._groups: list[GroupId] = [session.root]
         self._records = iter(session.new_records(sum(step.task is not None for step in steps)))
         self._ids: list[RecordId] = []  # of tasks, by their numbers from 1
@@ -95,7 +124,8 @@ class _Submission:
         self._waits: tuple[object, tuple[Dep, ...]] = ((), ())  # the last ones, as steps and as items say them
         self._directory = os.getcwd()
         self._alike: dict[tuple[str, bool, tuple[tuple[str, str], ...]], Alike] = {}
-        self._kinds: dict[tuple[float, int, float, int], tuple[Needs, Limits]] = {}
+        self._kinds: dict[tuple[float, ...], tuple[Needs, Limits]] = {}
+        self._watchings: dict[tuple[str, ...], Watching] = {}  # by the texts of monitors
 
     def run(self) -> list[RecordId]:
         for number, step in enumerate(self._steps, 1):
@@ -148,9 +178,14 @@ class _Submission:
             return
         deps, said = self._deps(step), step.spec
         spec = GroupSpec(group, step.name, parent, deps)
-        if said is not None and (said.limit or said.retries or said.timeout or said.attributes):
+        if said is not None and (said.limit or said.retries or said.timeout or said.attributes or said.monitors):
             attributes = tuple(said.attributes.items())
-            spec = GroupSpec(group, step.name, parent, deps, said.limit, said.retries, said.timeout, attributes)
+            watching = self._watching(said.monitors)
+            watch = NO_PLAN if watching is None else watching.id
+            spec = GroupSpec(group, step.name, parent, deps, said.limit, said.retries, said.timeout, attributes, watch)
+            session.groups.watch(group, parent, watching)
+        else:
+            session.groups.watch(group, parent, None)
         self._page.append(spec)
         self._size += 100 + 8 * len(deps)
 
@@ -158,13 +193,25 @@ class _Submission:
         said, group = step.task, self._groups[step.group]
         assert said is not None
         command = said.command
-        try:
-            alike, is_text, body = self._command(said)
-        except BoughError as error:
-            raise said.where.wrong(str(error)) from None
-        payload = alike.payload(body, is_text=is_text)
         name = said.name or command_name(command)
         record = next(self._records)
+        deps = self._deps(step) if step.waits else ()
+        declared: DeclaredCommand | None = None
+        try:
+            if said.reads or said.writes:
+                declared = self._declared(said, record, name)
+                payload, key = declared.payload, declared.key
+                deps = tuple(dict.fromkeys((*deps, *declared.after)))
+            else:
+                alike, is_text, body = self._command(said)
+                payload = alike.payload(body, is_text=is_text)
+                key = alike.key(body, is_text=is_text) if said.memo else _NO_KEY
+            watching = self._watching(said.monitors) if said.monitors else None
+            if watching is not None or self._session.groups.watch_keys:
+                key = self._session.groups.watched_key(key, group, watching)
+        except BoughError as error:
+            raise said.where.wrong(str(error)) from None
+        writes = declared.planned.writes if declared else {}
         needs, limits = self._kind(said)
         spec = TaskSpec(
             record,
@@ -177,26 +224,40 @@ class _Submission:
             needs,
             limits,
             said.priority,
-            self._deps(step) if step.waits else (),
+            deps,
             (),
-            alike.key(body, is_text=is_text) if said.memo else _NO_KEY,
+            key,
             "",
-            (),
-            self._terms(step, said),
+            declared.writes if declared else (),
+            self._terms(step, said, NO_PLAN if watching is None else watching.id),
+            declared.reads if declared else (),
+            bool(declared and declared.writes),  # such a command is up to date, or it is not, as under make
         )
         session = self._session
         if session.is_joined:  # it may be there already, by another number, which those that wait for it must know
             self._send()
-            task = Task(session.registry, record, name, group, command=command, writes={})
+            task = Task(session.registry, record, name, group, command=command, writes=writes)
             session.put_task(task, spec, len(payload), ())
-            self._ids.append(RecordId(task.id))
+            self._ids.append(RecordId(task.record))
+            if self._kept is not None and name in self._kept:
+                self._kept[name] = task
             return
         if self._watched:
-            self._tasks[record] = Task(session.registry, record, name, group, command=command, writes={})
+            task = self._tasks[record] = Task(session.registry, record, name, group, command=command, writes=writes)
+            if self._kept is not None and name in self._kept:
+                self._kept[name] = task
         self._counts[group] += 1
         self._page.append(spec)
         self._size += len(payload) + _ITEM
         self._ids.append(record)
+
+    def _declared(self, said: PlanTask, record: RecordId, name: str) -> DeclaredCommand:
+        """A command that declares files; what is there in the place of an output is replaced, as under make."""
+        cwd = os.path.join(self._directory, said.cwd) if said.cwd else self._directory
+        for text in (cwd, *said.reads, *said.writes, *said.env, *said.env.values()):
+            check_sendable("a path", text)
+        planned = plan_with_files(said.command, said.reads, said.writes, cwd=cwd, env=said.env or None)
+        return declare_command(self._session, record, name, planned, OnClash.OVERWRITE, memo=said.memo)
 
     def _command(self, said: PlanTask) -> tuple[Alike, bool, bytes]:
         """What a command has in common with others, whether it is a text for a shell, and the command itself."""
@@ -221,19 +282,40 @@ class _Submission:
 
     def _kind(self, said: PlanTask) -> tuple[Needs, Limits]:
         """What a task needs and what limits it, the same objects for equal tasks."""
-        key = (said.cores, said.memory, said.timeout, said.retries)
+        key = (said.cores, said.memory, said.timeout, said.retries, said.memory_growth, said.timeout_growth)
         found = self._kinds.get(key)
         if found is None:
             needs = Needs(cores=said.cores, memory=said.memory) if said.cores != 1 or said.memory else ONE_CORE
-            limits = Limits(timeout=said.timeout, memory=said.memory, retries=said.retries)
+            limits = Limits(
+                timeout=said.timeout,
+                memory=said.memory,
+                retries=said.retries,
+                memory_growth=said.memory_growth,
+                timeout_growth=said.timeout_growth,
+            )
             found = self._kinds[key] = (needs, NO_LIMITS if limits == NO_LIMITS else limits)
         return found
 
-    def _terms(self, step: Step, said: PlanTask) -> TaskExtras:
-        if not (said.release or said.final or step.near or said.attributes):
+    def _terms(self, step: Step, said: PlanTask, watch: BlobId) -> TaskExtras:
+        if not (said.release or said.final or step.near or said.attributes or watch):
             return NO_EXTRAS
         near = self._ids[step.near - 1] if step.near else 0
-        return TaskExtras(said.release, said.final, near, "", _pairs(said.attributes))
+        return TaskExtras(said.release, said.final, near, "", _pairs(said.attributes), watch)
+
+    def _watching(self, texts: Sequence[str]) -> Watching | None:
+        """What watches a task or a group, the same object for equal texts; its plan goes before whatever names it."""
+        key = tuple(texts)
+        if not key:
+            return None
+        found = self._watchings.get(key)
+        if found is None:
+            from bough.api.submit.monitor_options import read_monitors
+
+            found = read_monitors(key)
+            assert found is not None
+            self._session.connection.put_blob(*found.blob, "the monitors")
+            self._watchings[key] = found
+        return found
 
 
 def _pairs(attributes: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -295,6 +377,9 @@ def amend_plan(session: SessionLike, steps: Sequence[Step], *, dry: bool = False
     """
     draft = _Draft(session)
     submit_plan(cast("SessionLike", draft), steps, watched=False)
+    if not dry:
+        for blob in draft.connection.taken:
+            session.connection.put_blob(*blob)
     said = session.connection.amend(draft.items, session.directory, dry=dry, watched=watched and not dry)
     found = msgspec.convert(said, Amendment)
     if watched and not dry:
@@ -331,10 +416,22 @@ class _DraftRegistry:
     progress = _Silent()
 
 
-class _DraftGroups:
+class _DraftBlobs:
+    """Plans of monitors that a draft names; a dry run sends none of them."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[BlobId, bytes, str]] = []
+
+    def put_blob(self, blob: BlobId, data: bytes, what: str) -> None:
+        """Keep a blob."""
+        self.taken.append((blob, data, what))
+
+
+class _DraftGroups(WatchedGroups):
     """Numbers for the groups of a draft, which are the session's."""
 
     def __init__(self, first: int) -> None:
+        super().__init__()
         self._numbers = itertools.count(first)
 
     def new(self, parent: int, name: str) -> GroupId:
@@ -356,15 +453,26 @@ class _Draft:
         self.root = session.root
         self.directory = session.directory
         self.registry = _DraftRegistry()
+        self.connection = _DraftBlobs()
         self.items: list[Item] = []
+        self.files = FileTable()
+        self.is_remote = session.is_remote
 
     def check_open(self) -> None:
         """As the session's own."""
         self._session.check_open()
 
+    def check_needs(self, needs: Needs) -> None:
+        """As the session's own."""
+        self._session.check_needs(needs)
+
     def new_records(self, count: int) -> list[RecordId]:
         """Numbers that are the session's."""
         return self._session.new_records(count)
+
+    def upload(self, paths: Iterable[str], label: str) -> dict[str, bytes]:
+        """The session gives the contents of files to its server."""
+        return self._session.upload(paths, label)
 
     def put_page(self, items: list[Item], size: int, tasks: Mapping[int, Task], counts: Mapping[GroupId, int]) -> None:
         """Keep the items."""

@@ -13,15 +13,21 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
 from bough.api.submit.context import SubmitContext, open_groups
+from bough.errors import BadValue
 
 if TYPE_CHECKING:
     from bough.api.futures.array import Array, TaskList
     from bough.api.futures.task import Task
+    from bough.api.submit.checkpoint_options import Checkpoint
     from bough.api.submit.context import SessionLike
     from bough.api.submit.groups import Group
     from bough.api.submit.options import After, TaskOptions
     from bough.model.ids import GroupId
     from bough.model.spaces import Space
+    from bough.monitors import Metric, Monitor, Remote
+
+    RemoteMonitors = Iterable[Remote | Callable[[Any], object]] | None  # what `remote_monitors` takes
+    Monitors = Iterable[Monitor | Metric | str] | Monitor | Metric | str | None  # what `monitors` takes
 
 Amount = str | float
 
@@ -55,7 +61,7 @@ class Submitter:
 
         cores, memory, gpus, resources (a dict), timeout, retries, backoff, walltime, replay, name, after, priority,
         memo; release (what waits for its group may start when it is done), affinity (it runs where the task before it
-        ran), final (it runs whatever happened), attributes (a dict of your own).
+        ran), final (it runs whatever happened), attributes (a dict of your own), monitors (on top of those before).
         """
         return SubmitterWithOptions(self._session, self._read(options), self)
 
@@ -67,15 +73,23 @@ class Submitter:
         return session.submit_call(session, self._settings, self._group_id(), fn, args, kwargs)
 
     def map(
-        self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+        self,
+        fn: Callable[..., Any],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        buffersize: int | None = None,
     ) -> Array:
         """Call `fn` for every item (or every tuple of items). Iterating the array gives the values in order.
 
-        `chunksize` is accepted for the sake of `concurrent.futures`; how much is handed out at a time follows
-        from measured run times. `timeout` bounds the iteration.
+        `chunksize` and `buffersize` are accepted for the sake of `concurrent.futures`; how much is handed out at a
+        time follows from measured run times, and all items are read at once: an endless generator goes to `feed`.
+        `timeout` bounds the iteration.
         """
         if chunksize < 1:
-            raise ValueError("chunksize must be >= 1.")
+            raise BadValue(f"chunksize must be >= 1, not {chunksize}")
+        if buffersize is not None and buffersize < 1:
+            raise BadValue(f"buffersize must be None or > 0, not {buffersize}")
         deadline = None if timeout is None else time.monotonic() + timeout
         context = SubmitContext(self._session, self._settings, self._group_id())
         return self._session.submit_map(context, fn, iterables, deadline)
@@ -104,6 +118,10 @@ class Submitter:
         affinity: bool | None = None,
         final: bool | None = None,
         attributes: Mapping[str, str | float] | None = None,
+        monitors: Monitors = None,
+        remote_monitors: RemoteMonitors = None,
+        checkpoint: str | Checkpoint | None = None,
+        checkpoint_file: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         stdin: str | bytes | os.PathLike[str] | None = None,
@@ -133,14 +151,21 @@ class Submitter:
                 "affinity": affinity,
                 "final": final,
                 "attributes": attributes,
+                "monitors": monitors,
+                "checkpoint": checkpoint,
+                "checkpoint_file": checkpoint_file,
             }
         )
         how: dict[str, Any] = {"env": env, "cwd": cwd, "stdin": stdin, "shell": shell, "clash": clash}
-        return submit_command(SubmitContext(self._session, settings, self._group_id()), text, parameters, how)
+        remotes = _read_remotes(remote_monitors)
+        task = submit_command(SubmitContext(self._session, settings, self._group_id()), text, parameters, how)
+        if remotes:
+            task.monitor(*remotes)
+        return task
 
     def sweep(
         self,
-        text: str,
+        what: str | Callable[..., Any],
         space: Space,
         /,
         *,
@@ -160,6 +185,10 @@ class Submitter:
         memo: bool | None = None,
         release: bool | None = None,
         attributes: Mapping[str, str | float] | None = None,
+        monitors: Monitors = None,
+        remote_monitors: RemoteMonitors = None,
+        checkpoint: str | Checkpoint | None = None,
+        checkpoint_file: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         stdin: str | bytes | os.PathLike[str] | None = None,
@@ -167,9 +196,10 @@ class Submitter:
         clash: str | None = None,
         **parameters: Any,
     ) -> Array:
-        """Run a command for every combination of a parameter space; `where` keeps those for which it is true."""
-        from bough.api.submit.commands import submit_sweep
+        """Run a command, or call a function, for every combination of a parameter space.
 
+        `where` keeps the combinations for which it is true. A function gets the parameters as keywords.
+        """
         settings = self._read(
             {
                 "after": after,
@@ -187,11 +217,35 @@ class Submitter:
                 "memo": memo,
                 "release": release,
                 "attributes": attributes,
+                "monitors": monitors,
+                "checkpoint": checkpoint,
+                "checkpoint_file": checkpoint_file,
             }
         )
         how: dict[str, Any] = {"env": env, "cwd": cwd, "stdin": stdin, "shell": shell, "clash": clash}
-        how["where"] = where
-        return submit_sweep(SubmitContext(self._session, settings, self._group_id()), text, space, parameters, how)
+        context = SubmitContext(self._session, settings, self._group_id())
+        remotes = _read_remotes(remote_monitors)
+        if callable(what):
+            from bough.api.submit.calls import submit_call_sweep
+
+            _refuse_of_commands(how)
+            array = submit_call_sweep(context, what, space, where, parameters)
+        else:
+            from bough.api.submit.commands import submit_sweep
+
+            how["where"] = where
+            array = submit_sweep(context, what, space, parameters, how)
+        if remotes:
+            array.monitor(*remotes)
+        return array
+
+    def sweep_indexed(self, text: str, space: Space, indices: str, options: Mapping[str, Any]) -> Array:
+        """As `sweep`, for the command line: the elements have the indexes that the user wrote, such as 1-1000."""
+        from bough.api.submit.commands import submit_sweep
+
+        how: dict[str, Any] = {**dict.fromkeys(("env", "cwd", "stdin", "shell", "clash", "where")), "indices": indices}
+        context = SubmitContext(self._session, self._read(options), self._group_id())
+        return submit_sweep(context, text, space, {}, how)
 
     def feed(self, what: Callable[..., Any] | str, items: Iterable[Any], *, keep: bool = True, **options: Any) -> Array:
         """Call a function, or run a command, for everything a generator gives, endless or not.
@@ -230,6 +284,7 @@ class Submitter:
         timeout: Amount | None = None,
         priority: int | None = None,
         attributes: Mapping[str, str | float] | None = None,
+        monitors: Monitors = None,
         **options: object,
     ) -> Group:
         """A group, to be used as `with session.group("align") as g:`; its tasks wait for what is in `after`.
@@ -245,6 +300,7 @@ class Submitter:
             timeout: it is ended so long after its first task began.
             priority: of its tasks and those below that say nothing else.
             attributes: texts and numbers of your own.
+            monitors: they watch each of its tasks, and of those below.
             options: of `options`, for what is submitted through the group itself.
         """
         made: Group = self._session.make_group(
@@ -260,8 +316,25 @@ class Submitter:
             timeout=timeout,
             priority=priority,
             attributes=attributes,
+            monitors=monitors,
         )
         return made
+
+
+def _read_remotes(given: RemoteMonitors) -> list[Remote]:
+    if given is None:
+        return []
+    from bough.monitors.remote_monitor import read_remotes
+
+    return read_remotes(given)
+
+
+def _refuse_of_commands(how: Mapping[str, object]) -> None:
+    from bough.errors import UserError
+
+    for option, value in how.items():
+        if value is not None:
+            raise UserError(f"sweep: {option} is for commands; a function takes it as a parameter of another name")
 
 
 class SubmitterWithOptions(Submitter, Executor):  # type: ignore[misc] # map gives more than an iterator

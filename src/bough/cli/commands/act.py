@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from bough.cli.main import Command
 from bough.cli.output import Output
-from bough.cli.targets.jobs_database import open_database
 from bough.cli.targets.live_server import MakeAction
 from bough.cli.targets.locate import ServerLocation, add_store_arguments
-from bough.cli.targets.selection import add_selector_arguments, choose_run, read_request, targets
+from bough.cli.targets.selection import add_selector_arguments, open_selected, read_request, targets
 from bough.errors import UserError
 from bough.model.events.news import Cancel, Hold, Kill, Release, Reset, Retry
+from bough.model.ids import BlobId
 
 Actions = Mapping[str, MakeAction]  # actions, by the words that say what was done to so many tasks
 
@@ -102,21 +102,31 @@ SUBCOMMANDS = {
 }
 
 
-def act(args: argparse.Namespace, output: Output, actions: Actions, otherwise: str) -> int:
-    """Do one thing after the other to all tasks that are meant; `otherwise` follows if no session is running."""
+def act(
+    args: argparse.Namespace,
+    output: Output,
+    actions: Actions,
+    otherwise: str,
+    blob: tuple[BlobId, bytes] | None = None,
+) -> int:
+    """Do one thing after the other to all tasks that are meant; `otherwise` follows if no session is running.
+
+    The server gets the blob that the actions name before.
+    """
     if getattr(args, "selectors", None):
         args.selector = ",".join(args.selectors)
     selectors, states = read_request(args)
     left_out: list[str] = []
-    with open_database(args, acts=True) as database:
+    with open_selected(args, selectors, output, acts=True) as (database, run):
         server, place = database.server, database.place
         if server is None:
             assert isinstance(place, ServerLocation)
             raise UserError(f"no session of {place.name!r} is running in {place.folder}; {otherwise}")
-        run = choose_run(database, args, selectors)
         if not database.is_service and run != database.last_run():
             raise UserError(f"run {run} has finished; only tasks of the live run {database.last_run()} can be acted on")
         aims = targets(database, selectors, states, run)
+        if blob is not None:
+            server.put_blob(*blob)
         touched = {
             word: sum(server.act(make(target, stop), left_out) for target, stop in aims)
             for word, make in actions.items()

@@ -11,8 +11,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, TextIO
 
+from bough.api.display.surroundings import has_colour
 from bough.cli.option_values import path_name
-from bough.cli.output import Output, has_colour
+from bough.cli.output import Output
 from bough.errors import UserError
 
 if TYPE_CHECKING:
@@ -60,8 +61,11 @@ def run(args: argparse.Namespace, output: Output) -> int:
     chosen = catalogue.choose(names, full=args.full)
     begun = time.monotonic()
     progress = BenchProgress(len(chosen), None if args.json or args.quiet else sys.stderr)
+    from bough.api.session import launch
+
     try:
-        outcome = catalogue.run(chosen, full=args.full, folder=args.folder, tell=progress)
+        with launch.run_defaults(has_display=True):  # what is measured shows nothing of its own
+            outcome = catalogue.run(chosen, full=args.full, folder=args.folder, tell=progress)
     finally:
         progress.end()
     seconds = time.monotonic() - begun

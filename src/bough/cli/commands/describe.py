@@ -21,6 +21,10 @@ from bough.cli.targets.locate import add_server_argument
 from bough.cli.workflow_files import File, is_script
 from bough.describe.task_graph import GraphNode, Ordering, RecordedTask, RunMachine, TaskGraph, order
 from bough.errors import UnknownName, UserError
+from bough.model.array_indices import task_label
+from bough.model.bounds import Count, read_number
+from bough.model.ids import number_of
+from bough.model.plurals import counted
 
 if TYPE_CHECKING:
     from bough.cli.targets.jobs_database import OpenDatabase
@@ -36,8 +40,8 @@ EXAMPLES = (
     "bough describe --run survey --to wfformat > survey.json",
 )
 _RUN_FORMS = ("wfformat", "dot")  # in which a run can be written
-_TASKS = """select tasks.id, grp, name, length, is_array, state, command, started, ended, seconds, host, memory, cpu,
-    cores, priority from tasks where run = ? order by id"""
+_TASKS = """select tasks.id, grp, name, length, is_array, indices, state, command, started, ended, seconds, host,
+    memory, cpu, cores, priority from tasks where run = ? order by id"""
 MOST_TASKS = 2_000_000  # each of them is an object here
 _IN_RUN = "in (select id from tasks where run = ?)"
 Fields = dict[str, Any]
@@ -56,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rest = parser.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="arguments of the script")
     rest.required = False
     parser.add_argument("--to", metavar="FORM", help=f"write it as {', '.join(WRITERS)} (default: a summary)")
+    parser.add_argument("--node", metavar="NAME", help=argparse.SUPPRESS)  # of a .dag file: the shell text of its jobs
     _add_run_arguments(parser)
 
 
@@ -65,7 +70,12 @@ def run(args: argparse.Namespace, output: Output) -> int:
         return _show_run(args)
     if args.file is None:
         raise UserError("give a workflow file, or --run NAME for what has run")
-    from bough.describe.formats import write
+    if args.node is not None:
+        from bough.describe.dagman.dag_plan import node_text
+
+        print(node_text(args.file, args.node))
+        return 0
+    from bough.describe.formats import left_out, write
     from bough.describe.steps import steps
 
     if is_script(args.file):
@@ -75,6 +85,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
     lowered = steps(plan)  # which finds what is wrong with it
     if form:
         print(write(plan, form), end="")
+        if lost := left_out(plan, form):
+            output.note(lost)
         return 0
     output.answer(_summary(plan, lowered), lambda: _lines(plan, lowered))
     return 0
@@ -100,12 +112,13 @@ def _summary(plan: Plan, lowered: list[Step]) -> dict[str, object]:
 
 
 def _lines(plan: Plan, lowered: list[Step]) -> Iterator[str]:
-    said = _summary(plan, lowered)
-    yield f"{said['tasks']} tasks in {said['groups']} groups, which wait for {said['declared']} others"
-    for level, number in Counter(group.level for path, group in plan.walk() if path).items():
+    groups = [group for path, group in plan.walk() if path]
+    inside = f" in {counted(len(groups), 'group')}" if groups else ""
+    waits = sum(len(step.waits) for step in lowered)
+    yield f"{counted(plan.task_count, 'task')}{inside}, with {counted(waits, 'dependency', 'dependencies')}"
+    for level, number in Counter(group.level for group in groups).items():
         if level:
-            yield f"  {level}: {number} groups"
-    yield f"{said['dependencies']} dependencies are submitted"
+            yield f"  {level}: {counted(number, 'group')}"
 
 
 # --- what has run -------------------------------------------------------------------------------------
@@ -135,7 +148,8 @@ def _show_run(args: argparse.Namespace) -> int:
     from bough.cli.targets.jobs_database import open_database
     from bough.cli.targets.selection import choose_run
 
-    asked = argparse.Namespace(name=name or None, run=int(number or 0), store=args.store, server=args.server)
+    run = read_number("the number of the run", number or "0", Count)
+    asked = argparse.Namespace(name=name or None, run=run, store=args.store, server=args.server)
     with open_database(asked) as database:
         record = read_record(database, choose_run(database, asked))
     if form == "dot":
@@ -264,7 +278,7 @@ class _RunReader:
         record, group = row["id"], self._group(row["grp"] or 0)
         path = self.paths.get(row["grp"] or 0, "")
         if not row["is_array"]:
-            task = self._task(row, f"{record}", path)
+            task = self._task(row, f"{number_of(record)}", path)
             task.seconds, task.started = _seconds(row), row["started"]
             task.host, task.memory, task.cpu = row["host"] or "", row["memory"], row["cpu"]
             self.tasks[self.numbers[record]] = task
@@ -272,7 +286,9 @@ class _RunReader:
             return
         self.ordering.add_group(-record, group, waits[record])
         for index in range(row["length"] or 0):
-            self.tasks[self.numbers[record] + index] = self._task(row, f"{record}.{index}", path)
+            self.tasks[self.numbers[record] + index] = self._task(
+                row, task_label(record, index, row["indices"] or ""), path
+            )
             self.ordering.add_task(self.numbers[record] + index, -record)
 
     def _task(self, row: Fields, name: str, path: str) -> RecordedTask:

@@ -10,8 +10,10 @@ import datetime as dt
 import math
 import os
 import time
+from typing import Any
 
-from bough.cli.main import add_verb
+from bough.api.display.surroundings import show_seconds
+from bough.cli.main import add_verb, put_on_path
 from bough.cli.option_values import (
     add_log_level,
     amount,
@@ -22,10 +24,14 @@ from bough.cli.option_values import (
     number,
     path_name,
 )
-from bough.cli.output import Output, show_seconds
+from bough.cli.output import Output
 from bough.cli.targets.live_server import add_server_argument, connect_client, detach
 from bough.errors import UserError
+from bough.model.bounds import Gpus, within
 from bough.model.ids import read_bytes, read_seconds
+from bough.model.plurals import counted
+from bough.model.resources import show_bytes
+from bough.model.site_specs import RESOURCE
 from bough.transport.access import find_access
 from bough.wire import questions
 
@@ -37,6 +43,8 @@ EXAMPLES = (
     "bough executor drain 3",
     "bough executor stop 3 4",
 )
+_EACH = 0.01  # seconds in which an emulated executor has joined
+_ANSWER = 0.0001  # seconds between two questions, for each executor of the answer
 _REFUSAL = 1.5  # seconds in which a server has refused an executor that it does not want
 
 
@@ -45,10 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     start = add_verb(verbs, "start", "start an executor, in the foreground or detached", EXAMPLES[:3])
     add_server_argument(start)
-    start.add_argument("--detach", action="store_true", help="run in the background; returns once the server has it")
+    start.add_argument("--detach", action="store_true", help="run in the background; returns once all have joined")
     start.add_argument("--cores", type=amount, metavar="N", help="cores to use (all; 1 for each that is emulated)")
     start.add_argument("--memory", metavar="SIZE", help="memory to use, as 64GB (all)")
-    start.add_argument("--gpus", type=amount, default=0.0, metavar="N", help="GPUs to use (none)")
+    start.add_argument("--gpus", type=count, metavar="N", help="GPUs to use (those it was given, or all there are)")
+    start.add_argument("--pin", action="store_true", help="give tasks cores of their own: they run on no others")
     start.add_argument(
         "--resource",
         action="append",
@@ -60,12 +69,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--until", metavar="WHEN", help="when it must be gone: a duration from now (12h) or a time (2030-01-31T18:00)"
     )
-    start.add_argument("--idle-timeout", type=duration, default=0.0, metavar="TIME", help="leave when idle for so long")
     start.add_argument(
-        "--give-up", type=duration, default=86400.0, metavar="TIME", help="without a server for so long (1d)"
+        "--idle-timeout",
+        type=duration,
+        default=0.0,
+        metavar="TIME",
+        help="leave when there is nothing to do for so long",
     )
     start.add_argument(
-        "--work", type=path_name, metavar="DIR", help="its own folder, where it does not see the server's store"
+        "--give-up",
+        type=duration,
+        default=86400.0,
+        metavar="TIME",
+        help="leave when there is no server for so long (1d)",
+    )
+    start.add_argument(
+        "--work",
+        type=path_name,
+        metavar="DIR",
+        help="its own folder, for a machine that does not see the server's store",
+    )
+    start.add_argument(
+        "--allow-commands",
+        action="store_true",
+        help="let remote monitors run commands beside the tasks that they watch",
     )
     start.add_argument(
         "--emulate", type=count, metavar="N", help="N executors in one process that run nothing, to try out many"
@@ -105,6 +132,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def _start(args: argparse.Namespace, output: Output) -> int:
     begin_log(args)
+    put_on_path()
     _check_emulation(args)
     words = _words(args)
     if not args.detach:
@@ -113,13 +141,17 @@ def _start(args: argparse.Namespace, output: Output) -> int:
             raise SystemExit(code)  # its own words say why
         return code
     begun = time.monotonic()
+    count = args.emulate or 1
     unseen = find_access(args.server, "execute").is_proven  # an executor's token does not let us ask
     pid = detach(
         ["executor", "start", *_own_words(args)],
         "executor.log",
-        lambda pid: time.monotonic() > begun + _REFUSAL if unseen else _has_joined(args.server, pid),
+        lambda pid: time.monotonic() > begun + _REFUSAL if unseen else _have_joined(args.server, pid, count),
+        more=count * _EACH,
     )
-    output.answer({"pid": pid}, lambda: [f"executor process {pid} {'was started' if unseen else 'has joined'}"])
+    what = f"process {pid} of {counted(count, 'emulated executor')}" if args.emulate else f"executor process {pid}"
+    joined = "was started" if unseen else "has joined: all of them" if args.emulate else "has joined"
+    output.answer({"pid": pid, "executors": count}, lambda: [f"{what} {joined}"])
     return 0
 
 
@@ -150,11 +182,14 @@ def _check_emulation(args: argparse.Namespace) -> None:
     args.site = args.site or ("emulated" if emulated else "local")
 
 
-def _has_joined(server: str | None, pid: int) -> bool:
-    """Whether the server has it; of many that are emulated, the first."""
+def _have_joined(server: str | None, pid: int, count: int) -> bool:
+    """Whether the server has all executors of a process."""
     with connect_client(server) as asked:
         found = asked.ask(questions.Executors())
-    return any(entry["pid"] == pid for entry in found)
+    there = len([entry for entry in found if entry["pid"] == pid])
+    if there < count:
+        time.sleep(min(1.0, there * _ANSWER))  # the more there are, the longer an answer is
+    return there >= count
 
 
 def _words(args: argparse.Namespace) -> list[str]:
@@ -163,7 +198,7 @@ def _words(args: argparse.Namespace) -> list[str]:
     words = ["--server", args.server or os.environ.get("BOUGH_SERVER") or access.address]
     if args.until:
         words += ["--until", repr(read_until(args.until))]
-    return words + _common_words(args)
+    return words + _common_words(args) + _flag_words(args)
 
 
 def _own_words(args: argparse.Namespace) -> list[str]:
@@ -173,13 +208,19 @@ def _own_words(args: argparse.Namespace) -> list[str]:
         words += ["--until", dt.datetime.fromtimestamp(read_until(args.until)).astimezone().isoformat()]
     if args.emulate is not None:
         words += ["--emulate", str(args.emulate), "--seconds", repr(args.seconds or 0.0)]
-    return words + _common_words(args)
+    flags = (["--pin"] if args.pin else []) + (["--allow-commands"] if args.allow_commands else [])
+    return words + _common_words(args) + flags
+
+
+def _flag_words(args: argparse.Namespace) -> list[str]:
+    return (["--pin", "yes"] if args.pin else []) + (["--allow-commands", "yes"] if args.allow_commands else [])
 
 
 def _common_words(args: argparse.Namespace) -> list[str]:
-    if not (0 < args.cores < math.inf and 0 <= args.gpus < math.inf):
-        wrong = f"--gpus {args.gpus:g}" if 0 < args.cores < math.inf else f"--cores {args.cores:g}"
-        raise UserError(f"{wrong}: give a number of them that an executor can have")
+    if not 0 < args.cores < math.inf:
+        raise UserError(f"--cores {args.cores:g}: give a number of them that an executor can have")
+    if args.gpus is not None:
+        within("--gpus", args.gpus, Gpus)
     words = ["--cores", f"{args.cores:g}", "--site", args.site, "--give-up", f"{args.give_up:g}"]
     words += log_level_words(args)
     if args.memory:
@@ -188,8 +229,8 @@ def _common_words(args: argparse.Namespace) -> list[str]:
         except ValueError:
             raise UserError(f"--memory {args.memory}: not a size; say 64GB") from None
         words += ["--memory", args.memory]
-    if args.gpus:
-        words += ["--gpus", f"{args.gpus:g}"]
+    if args.gpus is not None:
+        words += ["--gpus", str(args.gpus)]
     if args.idle_timeout:
         words += ["--idle-timeout", f"{args.idle_timeout:g}"]
     if args.work:
@@ -221,12 +262,28 @@ def _list(args: argparse.Namespace, output: Output) -> int:
     if args.json:
         output.answer(found, list)
         return 0
+    columns = ["cores", "memory"] + (["gpus"] if any(e["gpus"] for e in found) else [])
+    columns += sorted({name for e in found for name in e["named"] if not name.startswith(RESOURCE)})
     rows = [
-        [e["executor"], e["state"], e["site"], e["host"], e["pid"], e["cores"], e["running"], _left(e["until"])]
+        [
+            *(e["executor"], e["state"], e["site"], e["host"], e["pid"], e["python"]),
+            *(_amounts(e, name) for name in columns),
+            *(e.get("tasks", ""), _left(e["until"])),
+        ]
         for e in found
     ]
-    output.table(["ID", "STATE", "SITE", "HOST", "PID", "CORES", "SPANS", "LEFT"], rows)
+    heads = ["ID", "STATE", "SITE", "HOST", "PID", "PYTHON", *map(str.upper, columns), "TASKS", "LEFT"]
+    output.table(heads, rows)
     return 0
+
+
+def _amounts(entry: dict[str, Any], name: str) -> str:
+    """How much of a resource is used, and how much there is: 3/8."""
+    most = entry["named"].get(name, 0) if name not in {"cores", "memory", "gpus"} else entry[name]
+    used = entry.get("used", {}).get(name, 0)
+    if name == "memory":
+        return f"{show_bytes(int(used))}/{show_bytes(int(most))}"
+    return f"{used:g}/{most:g}"
 
 
 def _left(until: float) -> str:

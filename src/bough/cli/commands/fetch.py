@@ -20,6 +20,7 @@ from bough.errors import StoreFailed, UserError
 from bough.model.files import hidden_path, place_inside
 from bough.model.ids import RecordId
 from bough.model.outcomes import Output as Made
+from bough.model.plurals import counted
 from bough.wire import questions
 
 EXAMPLES = (
@@ -66,12 +67,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
                     raise StoreFailed(f"{path} cannot be written: {error.strerror}") from error
                 done.append({"path": path, "size": made.size, "fetched": new})
     fetched = sum(bool(one["fetched"]) for one in done)
-    output.answer(done, lambda: [f"{_count(fetched)} fetched, {_count(len(done) - fetched)} there already"])
+    output.answer(
+        done, lambda: [f"{counted(fetched, 'file')} fetched, {counted(len(done) - fetched, 'file')} there already"]
+    )
     return 0
-
-
-def _count(number: int) -> str:
-    return f"{number} {'file' if number == 1 else 'files'}"
 
 
 def _read_words(args: argparse.Namespace, database: OpenDatabase) -> None:

@@ -9,7 +9,8 @@ import argparse
 import time
 from typing import Any
 
-from bough.cli.output import Output, show_seconds, table_lines
+from bough.api.display.surroundings import show_seconds
+from bough.cli.output import Output, table_lines
 from bough.cli.targets.jobs_database import OpenDatabase, open_database
 from bough.cli.targets.locate import add_store_arguments
 from bough.errors import UnknownName

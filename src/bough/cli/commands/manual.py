@@ -24,21 +24,25 @@ from bough.api.task_context import Attribute, TaskContext
 from bough.cli.main import Command
 from bough.cli.option_values import count, whole
 from bough.cli.output import Output, cell
-from bough.cli.targets.live_server import add_server_argument, connect_client
+from bough.cli.targets.live_server import ServerClient, add_server_argument, connect_client
 from bough.cli.targets.locate import add_store_arguments
 from bough.errors import UnknownName, UserError
-from bough.model.bounds import Count, Index, read_number
+from bough.model.array_indices import positions
+from bough.model.bounds import Count, read_number
 from bough.model.commands.command import CommandCall, decode_call, decode_template
 from bough.model.commands.rendering import render_call, render_row
 from bough.model.events.news import DeclareDone
-from bough.model.ids import RecordId
+from bough.model.ids import NUMBERS, RecordId
 from bough.model.outcomes import kept_time
-from bough.wire import questions
+from bough.model.plurals import counted
+from bough.wire import here_questions, questions
 
 TAKE_CODES = {"task": 0, "none": 10, "done": 11, "blocked": 12}  # the exit code of `bough take`, by the answer
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-_INSIDE = frozenset({"payload", "body", "table", "pages", "answer", "text", "attributes"})  # not for people as they are
-_ID = re.compile(r"(\d+)(?:\.(\d+))?\Z", re.ASCII)
+_INSIDE = frozenset(
+    {"payload", "body", "table", "pages", "answer", "text", "attributes", "position"}
+)  # not for people as they are
+_ID = re.compile(r"(?:(?P<workflow>[^:]+):)?(?P<number>\d+)(?:\.(?P<index>\d+))?\Z", re.ASCII)
 
 Task = dict[str, Any]  # as the server describes it
 
@@ -62,13 +66,15 @@ def _add_take_arguments(parser: argparse.ArgumentParser) -> None:
 def _take(args: argparse.Namespace, output: Output) -> int:
     with connect_client(args.server) as server:
         task = server.ask(questions.Take(manual_name(args.taker), socket.gethostname(), args.queue, args.group))
-    answer = task["answer"]
+        answer = task["answer"]
+        alike = server.ask(questions.Numbered(task["record"])) if answer == "task" else []
     if answer != "task":
         output.note(task["text"])
         output.answer(task, list)
         return TAKE_CODES[answer]
     made = make_command(task)
-    output.answer({"answer": answer, **attributes(task)}, lambda: [task["id"], made.text])
+    shown = task["id"] if len(alike) == 1 else f"{task['workflow']}:{task['id']}"  # one id for the commands that follow
+    output.answer({"answer": answer, **attributes(task)}, lambda: [shown, made.text])
     return 0
 
 
@@ -96,19 +102,18 @@ def _done(args: argparse.Namespace, output: Output) -> int:
         from bough.cli.commands.act import act  # with the jobs database, which `bough take` in a loop does without
 
         return act(args, output, {"declared done": DeclareDone}, "there is nothing to declare done")
-    record, index = read_id(args.selectors[0])
+    read_id(args.selectors[0])  # before a server is looked for
     if not 0 <= args.exit_code <= 255:
         raise UserError(f"--exit-code {args.exit_code}: exit codes go from 0 to 255")
     with connect_client(args.server) as server:
-        task = server.ask(questions.Task(RecordId(record), index))
+        record, index = find_one(server, args.selectors[0], args.taker)
+        task = server.ask(questions.Task(record, index))
         outputs: list[tuple[str, str, int, int]] = []
         missing = ""
         if task["kind"] == "command" and not (args.exit_code or args.give_back):
             outputs, missing = found_outputs(make_command(task))
         name = manual_name(args.taker)
-        told = server.ask(
-            questions.Done(RecordId(record), name, index, args.exit_code, outputs, missing, args.give_back)
-        )
+        told = server.ask(questions.Done(record, name, index, args.exit_code, outputs, missing, args.give_back))
     output.answer(told, lambda: [_done_line(told, missing)])
     return 0
 
@@ -166,9 +171,9 @@ def _value_text(value: object) -> str:
 
 
 def _look(args: argparse.Namespace) -> Task:
-    record, index = read_id(args.id)
+    read_id(args.id)  # before a server is looked for
     with connect_client(args.server, "read") as server:
-        return server.ask(questions.Task(RecordId(record), index))
+        return server.ask(questions.Task(*find_one(server, args.id, None)))
 
 
 SUBCOMMANDS = {
@@ -220,13 +225,47 @@ def manual_name(given: str | None) -> str:
     return given or f"{getpass.getuser()}@{socket.gethostname()}"
 
 
-def read_id(text: str) -> tuple[int, int]:
-    """Record and element of one task."""
+def read_id(text: str) -> tuple[str, int, int | None]:
+    """The workflow that is named, if one is, and the numbers of one task and of its element, if it has one."""
     found = _ID.match(text)
     if found is None:
-        raise UserError(f"{text!r:.60} is not the id of one task; say 12, or 12.3 for an element of an array")
+        raise UserError(
+            f"{text!r:.60} is not the id of one task; say 12, 12.3 for an element of an array, or WORKFLOW:12"
+        )
     what = f"in the id {text!r:.60} a number"
-    return read_number(what, found[1], Count), read_number(what, found[2] or "0", Index)
+    index = None if found["index"] is None else read_number(what, found["index"], Count)
+    return found["workflow"] or "", read_number(what, found["number"], Count), index
+
+
+def find_one(server: ServerClient, text: str, taker: str | None) -> tuple[RecordId, int]:
+    """The record and the element that an id names: of the task that was taken, or of the only workflow that has one."""
+    workflow, number, index = read_id(text)
+    if number >= NUMBERS:  # as $BOUGH_TASK and SQL have it
+        return RecordId(number), index or 0
+    rows = server.ask(questions.Numbered(number, workflow, manual_name(taker))) or _finished(server, workflow, number)
+    if not rows:
+        where = f" in the workflow {workflow}" if workflow else ""
+        raise UnknownName(f"there is no task {number}{where}; see bough status")
+    if len(rows) > 1 and not rows[0]["taken"]:
+        names = ", ".join(f"{row['workflow']}:{text}" for row in rows)
+        raise UserError(f"several workflows have a task {number}; say which: {names}")
+    found = rows[0]
+    start, stop = positions(str(found["indices"]), index, index) if index is not None else (0, 1)
+    if not start < stop <= found["length"]:
+        raise UnknownName(f"{number} has {counted(found['length'], 'task')}, there is no {number}.{index}")
+    return RecordId(found["record"]), start
+
+
+def _finished(server: ServerClient, workflow: str, number: int) -> list[Task]:
+    """Tasks of workflows that are not in the server's memory any more."""
+    server.ask(questions.Project())
+    asked = "select tasks.id, runs.name, length, indices from tasks join runs using (run) where number = ?"
+    named = [" and name = ?", workflow] if workflow else [""]
+    answer = server.ask(questions.Sql(f"{asked}{named[0]} and runs.grp != 0", [number, *named[1:]]))
+    return [
+        {"record": row[0], "workflow": row[1], "length": row[2], "indices": row[3], "taken": False}
+        for row in answer.rows
+    ]
 
 
 class ManualTaskContext(TaskContext):
@@ -234,14 +273,16 @@ class ManualTaskContext(TaskContext):
 
     def __init__(self, task: str, name: str | None, server: str | None) -> None:
         super().__init__("", None)
-        self._record, self._index = read_id(task)
+        read_id(task)
+        self._id = task
         self._name = manual_name(name)
         self._server = server
 
-    def ask(self, question: questions.HereQuestion) -> dict[str, Attribute | bool]:
+    def ask(self, question: here_questions.HereQuestion) -> dict[str, Attribute | bool]:
         """Ask the server; wait for the answer, however long."""
         with connect_client(self._server, timeout=None) as server:
-            return server.ask(questions.Here(RecordId(self._record), self._name, question, self._index))
+            record, index = find_one(server, self._id, self._name)
+            return server.ask(questions.Here(record, self._name, question, index))
 
 
 # --- its command ----------------------------------------------------------------------------------------
@@ -271,7 +312,7 @@ def make_command(task: Task) -> ManualCommand:
 
 
 def _of_row(task: Task) -> CommandCall:
-    index = task["index"]
+    index = task["position"]
     if task["table"]:
         row = pickle.loads(task["table"])[index : index + 1]
     else:

@@ -11,11 +11,13 @@ import signal
 import socket
 import time
 
+from bough.api.display.surroundings import show_seconds
 from bough.cli.main import add_verb
 from bough.cli.option_values import add_log_level, begin_log, duration, log_level_words
-from bough.cli.output import Output, show_seconds
+from bough.cli.output import Output
 from bough.cli.targets.live_server import add_server_argument, detach
 from bough.errors import SiteError, UserError
+from bough.model.plurals import counted
 from bough.relay import relay_home
 from bough.transport import home
 
@@ -120,9 +122,9 @@ def _status(_: argparse.Namespace, output: Output) -> int:
     age = show_seconds(max(0.0, time.time() - note.started))
     said = f"relay {note.pid} on {note.host} has listened at {note.address} for {age}"
     count = (
-        f"{note.connections} executors to which it hands out work"
+        f"{counted(note.connections, 'executor')} to which it hands out work"
         if note.dispatches
-        else f"{note.connections} connections"
+        else counted(note.connections, "connection")
     )
     output.answer(value, lambda: [f"{said}; it {state}, {count}"])
     return 0

@@ -1,9 +1,10 @@
-"""`bough run`: run a workflow to its end, with live progress.
+"""`bough run`: run a workflow, or commands, to the end, with live progress.
 
 A Python script runs as `__main__`, and the options become defaults of its sessions. A flat list, and every other form
 that describes a workflow, is submitted through a session of our own. `--emulate` replays a recorded workflow: tasks
 sleep or compute instead of running their commands. `--dry-run` shows what would run: a command of a flat list is
-reused when the n-th command of its text succeeded in an earlier run, and all it comes after is reused.
+reused when the n-th command of its text succeeded in an earlier run, all it comes after is reused, and its declared
+outputs are there and newer than its declared inputs.
 Rule: with `--json` standard output carries one object and nothing else; what a script prints goes to standard error
 then. `--dry-run` changes nothing. Modules are imported when a form needs them, because a session loads its own part
 while its server starts.
@@ -21,14 +22,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from bough.cli.main import Command, make_parser
-from bough.cli.option_values import path_name
+from bough.cli.command_texts import many_commands, one_command
+from bough.cli.main import Command, make_parser, put_on_path
+from bough.cli.option_values import add_monitor_argument, add_rule_argument, count, path_name, ruled
 from bough.cli.output import Output, choose, print_json
+from bough.cli.profiles import add_profile_argument, apply_profiles
 from bough.cli.targets.locate import add_server_argument, store_of
 from bough.cli.workflow_files import File, is_script, stem
 from bough.errors import InvalidWorkload, UserError
+from bough.model.reuse_scope import ALWAYS, MODES, NEVER
 
 if TYPE_CHECKING:
+    from bough.api.futures.task import Task
+    from bough.cli.run_sessions import Ended
     from bough.cli.targets.jobs_database import OpenDatabase
     from bough.describe.flat_list import FlatTask
     from bough.describe.plan import Plan, PlanTask
@@ -38,14 +44,16 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "bough run workflow.py --options-of the script",
     "bough run --cores 4 --fail-fast commands.txt",
-    "seq 1 100 | sed 's/^/echo /' | bough run -",
-    "bough run survey.py 3 4                # a description script and its arguments",
+    "bough run -- python train.py --epochs 3          # its output, its exit code",
+    "bough run --each-line names.txt -j 4 -- 'gzip -k {}'",
+    "seq 1 100 | bough run --each-line - -- 'echo {} squared is $(({} * {}))'",
     "bough run Makefile all CFLAGS=-O3",
-    "bough run trace.json --emulate --scale 0.01",
 )
 
 _DIGITS = 6  # of a number of cores
 _KINDS = ("sleep", "cpu")  # of emulated tasks
+_OF_TASKS = ("memory", "gpus", "timeout", "retries")  # options of each command
+OF_COMMANDS = ("each_line", "array", "keep_order", "monitor", "rule", *_OF_TASKS)
 
 Twin = tuple[str, int]  # the text of a command, and which one of this text in its run
 
@@ -53,16 +61,46 @@ Twin = tuple[str, int]  # the text of a command, and which one of this text in i
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the options."""
     parser.add_argument(
-        "file",
-        metavar="FILE",
-        help="a Python script, a workflow description (see bough describe) or a flat list; - for stdin",
+        "what",
+        nargs=argparse.REMAINDER,
+        metavar="FILE [ARGS] | - | -- COMMAND",
+        help="a Python script, a workflow description (see bough describe) or a flat list, with its arguments;"
+        " - for a flat list from stdin; -- and a command",
     )
-    rest = parser.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="arguments of the script")
-    rest.required = False  # argparse would name them when the file is missing
-    parser.add_argument("--cores", type=_cores, metavar="N", help="use N cores (default: all this process may use)")
+    parser.add_argument(
+        "-j", "--cores", type=_cores, metavar="N", help="use N cores at once (default: all this process may use)"
+    )
+    parser.add_argument(
+        "--each-line", type=path_name, metavar="FILE", help="run the command for each line of a file: {}; - for stdin"
+    )
+    parser.add_argument(
+        "--array", metavar="RANGE", help="run the command for each number of 1-1000 or 1,5,10-20: {}, $BOUGH_INDEX"
+    )
+    parser.add_argument(
+        "-k", "--keep-order", action="store_true", help="with --each-line and --array: show outputs in this order"
+    )
+    parser.add_argument("--memory", metavar="AMOUNT", help="memory of each command, as 4GB; 4GB*2: doubled by retries")
+    parser.add_argument("--gpus", type=count, metavar="N", help="GPUs that each command needs, and has for itself")
+    parser.add_argument(
+        "--timeout", metavar="TIME", help="end each command after this time, as 1h; 1h*2: doubled by retries"
+    )
+    parser.add_argument("--retries", type=count, metavar="N", help="try a command that failed up to N more times")
+    add_monitor_argument(parser)
+    add_rule_argument(parser)
     parser.add_argument("--policy", metavar="NAME", help="the placement policy, such as fifo (default) or sjf")
-    parser.add_argument("--fresh", action="store_true", help="run everything, also what earlier runs have done")
+    parser.add_argument(
+        "--fresh",
+        action="store_true",
+        help="run everything, also what earlier runs have done (the same as --reuse never)",
+    )
+    parser.add_argument(
+        "--reuse",
+        choices=MODES,
+        metavar="WHEN",
+        help="what earlier runs have done counts: always (default), resume (only if they are unfinished) or never",
+    )
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first failure")
+    parser.add_argument("--echo", action="store_true", help="show what tasks print as it comes, named line by line")
     parser.add_argument("--dry-run", action="store_true", help="show what a file would run, and run nothing")
     parser.add_argument("--name", metavar="NAME", help="the workflow's name (default: the file's stem)")
     parser.add_argument(
@@ -70,20 +108,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_emulation_arguments(parser)
     parser.add_argument("--site", metavar="SITE", help=argparse.SUPPRESS)
+    add_profile_argument(parser)
     add_server_argument(parser)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Run one file."""
+    """Run a file, or commands."""
+    put_on_path()
+    words: list[str] = args.what
+    if not words or words == ["--"]:
+        raise UserError("give a FILE, - for stdin, or -- and a COMMAND; see bough run --help")
+    if words[0] == "--":
+        apply_profiles(args, "run", "")
+        return _run_commands(args, output, words[1:])
+    args.file, args.args = words[0], words[1:]
     if is_script(args.file):
+        _refuse_of_commands(args)
+        apply_profiles(args, "run", args.file, OF_COMMANDS)
         return _run_script(args)
     file = File(args.file)
     if args.args and not file.takes_arguments:
         args = _options_after_file(args)
         output = choose(json=args.json, quiet=args.quiet)
+    _refuse_of_commands(args)
+    apply_profiles(args, "run", args.file, OF_COMMANDS)
     if _emulation_of(args) is None and file.reader is None:
         return _run_list(args, output, file)
     return _run_plan(args, output, file)
+
+
+def _refuse_of_commands(args: argparse.Namespace) -> None:
+    for option in OF_COMMANDS:
+        if getattr(args, option):
+            raise UserError(
+                f"--{option.replace('_', '-')} is for commands: bough run --{option.replace('_', '-')} ... -- COMMAND;"
+                " of the tasks of a file it is said in the file"
+            )
 
 
 def _refuse_elsewhere(args: argparse.Namespace) -> None:
@@ -98,11 +158,11 @@ def _refuse_elsewhere(args: argparse.Namespace) -> None:
 def _options_after_file(args: argparse.Namespace) -> argparse.Namespace:
     """A flat list takes no arguments: what stands behind it are options of ours."""
     parser = make_parser("run", Command(EXAMPLES, add_arguments, run))
-    more = parser.parse_args([*args.args, "--", args.file])
-    if more.args:
+    more = parser.parse_args(args.args)
+    if more.what:
         raise UserError(f"a flat list takes no arguments, but options: {' '.join(args.args)}")
     given = {key: value for key, value in vars(args).items() if value and key != "args"}
-    return argparse.Namespace(**(vars(more) | given))
+    return argparse.Namespace(**(vars(more) | {"args": []} | given))
 
 
 def _options(args: argparse.Namespace) -> dict[str, object]:
@@ -113,9 +173,17 @@ def _options(args: argparse.Namespace) -> dict[str, object]:
         "store": args.store,
         "cores": args.cores,
         "policy": args.policy,
-        "fresh": args.fresh or None,
+        "reuse": _reuse(args),
         "fail_fast": args.fail_fast or None,
+        "echo": args.echo or None,
     }
+
+
+def _reuse(args: argparse.Namespace) -> str:
+    """Which earlier runs count."""
+    if args.fresh and args.reuse not in {None, NEVER}:
+        raise UserError(f"--fresh and --reuse {args.reuse} contradict each other; leave one of them out")
+    return NEVER if args.fresh else args.reuse or ALWAYS
 
 
 def _run_script(args: argparse.Namespace) -> int:
@@ -150,7 +218,44 @@ def _run_plan(args: argparse.Namespace, output: Output, file: File) -> int:
         return 0
     from bough.cli.run_sessions import submit_steps
 
-    return _watched(args, lambda: submit_steps(lowered, args.name or file.stem, output.note, whole=file.is_whole))
+    judged = JudgedRun(plan, output)
+    name = args.name or file.stem
+    return _watched(
+        args, lambda: submit_steps(lowered, name, output.note, whole=file.is_whole, kept=judged.kept), judged.ended
+    )
+
+
+class JudgedRun:
+    """A run of a plan that says itself whether it succeeded: by its FINAL node, or by a node that ends it."""
+
+    def __init__(self, plan: Plan, output: Output) -> None:
+        verdict = plan.verdict
+        self._verdict = verdict
+        self._output = output
+        self._tasks = plan.task_count
+        names = [] if verdict is None else [verdict.decider, *verdict.aborts, *verdict.ignored]
+        self.kept: dict[str, Task | None] | None = dict.fromkeys(filter(None, names)) if names else None
+
+    def ended(self, ended: Ended) -> Ended:
+        """The run with the exit code that the plan gives it; one that was interrupted, or refused, keeps its own."""
+        verdict = self._verdict
+        if verdict is None or self.kept is None or ended.exit_code not in (0, 1):
+            return ended
+        if None in self.kept.values():
+            return ended  # they are those of a workflow that was running already, and was changed
+        from bough.cli.run_sessions import codes_of
+
+        codes = codes_of(self.kept)
+        uncounted = sum(codes.get(name) != 0 for name in verdict.ignored)
+        done = ended.counts.get("done", 0) + uncounted >= self._tasks
+        code = verdict.exit_code(codes, others_done=done)
+        stopper = verdict.ended_by(codes)
+        if stopper:
+            self._output.note(f"{stopper} ended the workflow (exit code {codes[stopper]})")
+        if verdict.decider and (code == 0) is not done:
+            how = "succeeded, and so did the workflow" if code == 0 else "failed, and so did the workflow"
+            self._output.note(f"{verdict.decider} {how}")
+        return ended._replace(exit_code=code)
 
 
 def _shows_difference(
@@ -169,11 +274,13 @@ def _shows_difference(
     return foreseen.found is not None
 
 
-def _watched(args: argparse.Namespace, submit: Callable[[], int]) -> int:
+def _watched(
+    args: argparse.Namespace, submit: Callable[[], int], judge: Callable[[Ended], Ended] = lambda ended: ended
+) -> int:
     """Run what is submitted to its end, and say how that was."""
     from bough.cli.run_sessions import watched_run
 
-    ended = watched_run(submit, _options(args), silent=args.json or args.quiet, strict=True)
+    ended = judge(watched_run(submit, _options(args), silent=args.json or args.quiet, strict=True))
     if args.json:
         print_json(ended.as_json())
     return ended.exit_code
@@ -201,6 +308,54 @@ def _run_list(args: argparse.Namespace, output: Output, file: File) -> int:
     from bough.cli.run_sessions import submit_all
 
     return _watched(args, lambda: submit_all(tasks, args.name or file.stem, file.source.name, output.note))
+
+
+def _run_commands(args: argparse.Namespace, output: Output, words: list[str]) -> int:
+    """Run the command after `--`, or one for each line or number."""
+    _refuse_elsewhere(args)
+    for option in ("emulate", "scale", "files"):
+        if getattr(args, option) is not None:
+            raise UserError(f"--{option} is for a recorded workflow (WfFormat), not for a command")
+    many = many_commands(words, args.array, args.each_line)
+    command = one_command(words)
+    if args.keep_order and many is None:
+        raise UserError("--keep-order goes with --each-line or --array")
+    from bough.api.submit.commands import command_name
+
+    if args.dry_run:
+        from bough.cli.run_commands import preview
+
+        texts = [shlex.join(words) if len(words) > 1 else words[0]] if many is None else preview(many)
+        output.answer([{"command": text} for text in texts], lambda: texts)
+        return 0
+    silent = args.json or args.quiet
+    from bough.cli.run_commands import run_many, run_one
+    from bough.cli.run_sessions import watched_run
+
+    name = args.name or command_name(words[0]) or "command"
+    options = {key: getattr(args, key) for key in _OF_TASKS if getattr(args, key) is not None}
+    options |= ruled(args.monitor, args.rule, many=many is not None)
+
+    def work() -> int:
+        if many is None:
+            return run_one(
+                command, name, is_named=bool(args.name), options=options, to_stderr=args.json, silent=args.quiet
+            )
+        return run_many(
+            many,
+            name,
+            is_named=bool(args.name),
+            options=options,
+            rule=args.rule or "",
+            in_order=args.keep_order,
+            to_stderr=args.json,
+            silent=silent,
+        )
+
+    ended = watched_run(work, _options(args), silent=silent or many is None, strict=True)
+    if args.json:
+        print_json(ended.as_json())
+    return ended.exit_code
 
 
 @contextmanager
@@ -283,12 +438,12 @@ def _show_unfinished(tasks: list[FlatTask], args: argparse.Namespace, output: Ou
 
     left = tasks
     place = store_of(args.store, args.name or name)
-    if place is not None and not args.fresh:
+    if place is not None and _reuse(args) != NEVER:
         from bough.cli.targets.jobs_database import OpenDatabase, catch_up
 
         catch_up(place)
         with OpenDatabase(place) as database:
-            left = would_run(tasks, finished(database))
+            left = would_run(tasks, finished(database, always=_reuse(args) == ALWAYS))
     if len(left) < len(tasks):
         output.note(f"{len(tasks) - len(left)} of {len(tasks)} tasks are done and would be reused")
     output.answer([task._asdict() for task in left], lambda: map(flat_list.show_task, left))
@@ -303,9 +458,12 @@ def plain(command: str) -> str:
         return command
 
 
-def finished(database: OpenDatabase) -> set[Twin]:
-    """The loose commands of all runs that were done."""
-    rows = database.rows("select run, command, state from tasks where kind = 'command' and not is_array order by id")
+def finished(database: OpenDatabase, *, always: bool = True) -> set[Twin]:
+    """The loose commands that were done: of all runs, or of those since the last one that ended well."""
+    of = "" if always else "and run > (select coalesce(max(run), 0) from runs where complete = 1)"
+    rows = database.rows(
+        f"select run, command, state from tasks where kind = 'command' and not is_array {of} order by id"
+    )
     seen: Counter[tuple[object, str]] = Counter()
     done: set[Twin] = set()
     for row in rows:
@@ -323,11 +481,33 @@ def would_run(tasks: Sequence[FlatTask], done: Iterable[Twin]) -> list[FlatTask]
     seen: Counter[str] = Counter()
     run: list[FlatTask] = []
     names: set[str] = set()  # of tasks that run
+    made: set[str] = set()  # files that they write
     for task in tasks:
-        command = plain(task.command)
+        command = plain(_text(task))
         twin = (command, seen[command])
         seen[command] += 1
-        if twin not in known or any(other in names for other in task.after):
+        waits = any(other in names for other in task.after) or any(path in made for path in task.reads)
+        if twin not in known or waits or not _is_up_to_date(task):
             run.append(task)
             names.add(task.name)
+            made.update(task.writes)
     return run
+
+
+def _text(task: FlatTask) -> str:
+    """A command as the jobs database has it."""
+    if not task.writes:
+        return task.command
+    from bough.api.submit.declared_text import plan_with_files
+    from bough.model.commands.command import final_text
+
+    return final_text(plan_with_files(task.command, task.reads, task.writes, cwd=os.getcwd()).call)
+
+
+def _is_up_to_date(task: FlatTask) -> bool:
+    """Whether the declared outputs are there and no declared input is newer, as make looks at it."""
+    try:
+        written = [os.stat(path).st_mtime_ns for path in task.writes]
+        return not written or all(os.stat(path).st_mtime_ns <= max(written) for path in task.reads)
+    except OSError:
+        return False

@@ -12,12 +12,14 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
+from bough.api.display.surroundings import show_seconds
 from bough.cli.main import add_verb
 from bough.cli.option_values import add_log_level, amount, begin_log, count, duration, log_level_words, path_name
-from bough.cli.output import Output, show_seconds, table_lines
+from bough.cli.output import Output, table_lines
 from bough.cli.targets.live_server import OtherProcess, add_server_argument, connect_client, detach, is_bough
 from bough.errors import BoughError, PeerLost, SiteError, UserError
 from bough.model.dispatch_tuning import DispatchTuning
+from bough.model.plurals import counted
 from bough.stores.store_lock import holder
 from bough.transport import home
 from bough.wire import questions
@@ -55,14 +57,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     start.add_argument("--name", default="server", help="what the server is called in its records")
     start.add_argument(
-        "--heartbeat", type=duration, default=30.0, metavar="TIME", help="silence that makes an executor missing (30s)"
+        "--heartbeat",
+        type=duration,
+        default=30.0,
+        metavar="TIME",
+        help="an executor that is silent for so long is missing (30s)",
     )
     start.add_argument(
         "--reconnect",
         type=duration,
         default=60.0,
         metavar="TIME",
-        help="time that an executor that disconnected has to reconnect (60s)",
+        help="wait so long for an executor whose connection was lost (60s)",
     )
     start.add_argument("--policy", default="fifo", help="which ready task goes next (default: fifo)")
     _add_feature_arguments(start)
@@ -193,7 +199,8 @@ def _status(args: argparse.Namespace, output: Output) -> int:
             age = show_seconds(max(0.0, time.time() - note.started))
             lines.append(f"server {note.pid} on {note.host} has served {_where(note)} for {age}; store {note.store}")
         counts = ", ".join(f"{count} {state}" for state, count in status["counts"].items() if count)
-        lines.append(f"{len(executors)} executors, {len(going_on)} workflows running; tasks: {counts or 'none'}")
+        there = f"{counted(len(executors), 'executor')}, {counted(len(going_on), 'workflow')} running"
+        lines.append(f"{there}; tasks: {counts or 'none'}")
         if going_on:
             rows = [[w["run"], w["name"], w["user"], _counts(w["counts"])] for w in going_on]
             lines += ["", *table_lines(["RUN", "WORKFLOW", "USER", "TASKS"], rows)]
@@ -236,7 +243,7 @@ def _add_feature_arguments(parser: argparse.ArgumentParser) -> None:
         "--metrics", default="", metavar="[HOST:]PORT", help="serve GET /metrics for Prometheus (on 127.0.0.1)"
     )
     parser.add_argument(
-        "--notify", default="", metavar="COMMAND", help="run this when something is to be known; see $BOUGH_TEXT"
+        "--notify", default="", metavar="COMMAND", help="run this command when something happens; $BOUGH_TEXT says what"
     )
     parser.add_argument("--notify-mail", default="", metavar="ADDRESS", help="the same by this machine's mail program")
     parser.add_argument(
@@ -250,13 +257,17 @@ def _add_feature_arguments(parser: argparse.ArgumentParser) -> None:
         type=amount,
         default=10.0,
         metavar="N",
-        help="a task is overlong at N times its estimate or measured mean (10)",
+        help="tell of tasks that take N times their estimate or measured mean (10)",
     )
     parser.add_argument(
         "--overlong-least", type=duration, default=600.0, metavar="TIME", help="and not before this time (10m)"
     )
     parser.add_argument(
-        "--keep", type=duration, default=0.0, metavar="TIME", help="remove workflows that ended longer ago (never)"
+        "--keep",
+        type=duration,
+        default=0.0,
+        metavar="TIME",
+        help="remove workflows that ended longer ago than this (default: never)",
     )
     parser.add_argument(
         "--query-time",

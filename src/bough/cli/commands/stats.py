@@ -1,6 +1,6 @@
 """`bough stats`: what a server counts every second: the latest figures, a series, or Prometheus' text.
 
-Rule: it looks and changes nothing; `figure_lines` and `sparkline` are pure text from samples, for `bough status`, too.
+Rule: it looks and changes nothing; `figure_lines` is pure text from samples, for `bough status`, too.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bough.api.display.sparkline import sparkline
+from bough.api.display.surroundings import show_seconds
 from bough.cli.option_values import duration
-from bough.cli.output import Output, show_seconds
+from bough.cli.output import Output
 from bough.cli.targets.live_server import add_server_argument, connect_client
+from bough.model.plurals import counted
 from bough.model.resources import show_bytes
 from bough.wire import questions
 
 EXAMPLES = ("bough stats", "bough stats --since 10m --json", "bough stats --prometheus")
 WIDTH = 60  # letters of the picture
-_BARS = "▁▂▃▄▅▆▇█"
 
 Sample = Mapping[str, Any]
 
@@ -52,33 +54,22 @@ def figure_lines(samples: Sequence[Sample]) -> list[str]:
     executors = ", ".join(
         f"{last[state]} {state}" for state in ("active", "idle", "suspended", "draining", "missing") if last[state]
     )
-    tasks = ", ".join(f"{last[state]} {state}" for state in ("running", "placed", "ready", "waiting", "held"))
+    tasks = ", ".join(f"{last[state]} {state}" for state in ("running", "ready", "waiting", "held"))
     now, up = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(last["time"])), last["time"] - last["started"]
+    cores = counted(last["cores"], "core")
     lines = [
         f"time         {now}, up {show_seconds(max(0.0, up))}",
-        f"clients      {last['clients']}, {last['connections']} connections",
-        f"executors    {last['allocated']} with {last['cores']:g} cores{': ' + executors if executors else ''}",
+        f"clients      {last['clients']}, {counted(last['connections'], 'connection')}",
+        f"executors    {last['allocated']} with {cores}{': ' + executors if executors else ''}",
         f"tasks        {tasks}",
         f"ended        {last['ended']}, {last['failed']} of them without success, {last['reused']} reused",
         f"throughput   {last['throughput']:.1f} tasks/s, {last['throughput_60']:.1f} over the last minute",
         f"server       {last['cpu']:.1f} % CPU, {show_bytes(last['memory'])}, turn {last['turns']} of the journal",
     ]
     if last["hands"]:
-        lines.insert(3, f"manual       {last['hands']} tasks")
+        lines.insert(3, f"manual       {counted(last['hands'], 'task')}")
     if len(samples) > 1:
         past = samples[-1]["time"] - samples[0]["time"]
-        lines.append(f"             {sparkline([one['throughput'] for one in samples])} last {show_seconds(past)}")
+        bars = sparkline([one["throughput"] for one in samples], WIDTH)
+        lines.append(f"             {bars} last {show_seconds(past)}")
     return lines
-
-
-def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
-    """Numbers as a row of bars, the highest full; many numbers share a bar, which shows their mean."""
-    many = min(width, len(values))
-    means = []
-    for at in range(many):
-        part = values[at * len(values) // many : (at + 1) * len(values) // many]
-        means.append(sum(part) / len(part))
-    most = max(means, default=0.0)
-    if most <= 0:
-        return _BARS[0] * many
-    return "".join(_BARS[min(len(_BARS) - 1, int(mean / most * (len(_BARS) - 1) + 0.999))] for mean in means)

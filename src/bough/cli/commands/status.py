@@ -10,12 +10,13 @@ import argparse
 import time
 from collections import Counter
 
+from bough.api.display.surroundings import show_seconds
 from bough.cli.commands.stats import figure_lines
 from bough.cli.option_values import amount, count
-from bough.cli.output import Output, show_seconds, table_lines
+from bough.cli.output import Output, table_lines
 from bough.cli.targets.jobs_database import OpenDatabase, Workflow, as_int, open_database
 from bough.cli.targets.locate import add_store_arguments
-from bough.cli.targets.selection import add_selector_arguments, choose_run, pick, read_request
+from bough.cli.targets.selection import add_selector_arguments, choose_run, open_selected, pick, read_request
 from bough.cli.targets.task_rows import (
     ENDED_STATES,
     Fields,
@@ -30,6 +31,7 @@ from bough.cli.targets.task_rows import (
     why,
 )
 from bough.errors import UnknownName, UserError
+from bough.model.plurals import counted
 from bough.model.selectors import All
 from bough.wire import questions
 
@@ -81,20 +83,24 @@ def run(args: argparse.Namespace, output: Output) -> int:
     if args.tree:
         return _show_tree(args, output)
     selectors, states = read_request(args, needed=False)
-    with open_database(args) as database:
-        if args.stats:
-            show_stats(database, output)
-            return 0
-        if args.selector is None and not states:
-            if database.is_service and not args.name and not args.run:
-                show_service(database, output)
-            else:
-                _overview(database, choose_run(database, args), output)
-            return 0
-        number = choose_run(database, args, selectors)
+    if args.stats or (args.selector is None and not states):
+        return _show_whole(args, output)
+    with open_selected(args, selectors, output) as (database, number):
         rows = list(task_rows(database, pick(database, selectors, states, number)))
         more = add_words(rows, said_by_tasks(database, number))
     output.answer(rows, lambda: [*_table(rows), *said_lines(more)] if rows else ["no such tasks"])
+    return 0
+
+
+def _show_whole(args: argparse.Namespace, output: Output) -> int:
+    """What a store or a service has as a whole, or its statistics."""
+    with open_database(args) as database:
+        if args.stats:
+            show_stats(database, output)
+        elif database.is_service and not args.name and not args.run:
+            show_service(database, output)
+        else:
+            _overview(database, choose_run(database, args), output)
     return 0
 
 
@@ -192,7 +198,7 @@ def _what(row: Fields) -> str:
     counts = row.get("counts")
     if isinstance(counts, dict):
         ended = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
-        said = f"{row['length']} tasks: {ended or 'none ended'}"
+        said = f"{counted(as_int(row['length']), 'task')}: {ended or 'none ended'}"
     else:
         said = why(row) or str(row["command"] or "")
     return said if len(said) <= _WIDE else said[: _WIDE - 3] + "..."
@@ -235,9 +241,10 @@ def _executors(database: OpenDatabase) -> list[dict[str, object]]:
 
 
 def _service_lines(label: str, workflows: list[Workflow], executors: list[dict[str, object]]) -> list[str]:
-    executors = [one for one in executors if one.get("state") != "hand"]
+    executors = [one for one in executors if one.get("state") != "manual"]
     cores = sum(number for one in executors if isinstance(number := one.get("cores"), int | float))
-    lines = [f"{label}: {_count(len(workflows), 'workflow')}, {_count(len(executors), 'executor')}, {cores:g} cores"]
+    there = ((len(workflows), "workflow"), (len(executors), "executor"), (cores, "core"))
+    lines = [f"{label}: {', '.join(counted(number, noun) for number, noun in there)}"]
     if not workflows:
         lines.append("there is no workflow yet: bough submit FILE, bough submit -- COMMAND, or bough run FILE --server")
     if not executors:
@@ -253,14 +260,9 @@ def _service_lines(label: str, workflows: list[Workflow], executors: list[dict[s
 
 
 def _workflow_row(one: Workflow) -> list[object]:
-    client = one.get("client")
-    state = "finished" if one["closed"] else "attached" if client else "running"
+    state = "finished" if one["closed"] else "running"
     counts = one["counts"]
     return [one["name"], one["run"], one["user"], state, show_counts(counts if isinstance(counts, dict) else {})]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def show_stats(database: OpenDatabase, output: Output) -> None:

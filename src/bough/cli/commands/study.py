@@ -1,17 +1,31 @@
-"""`bough study`: run a published study again with our scheduler, and put our figures beside the published ones.
+"""`bough study`: run a published study again, and put our figures beside the published ones.
 
-Rule: nothing but the simulator runs; no server, executor or store of yours is touched.
+Most studies are simulated by our scheduler; `jole` runs live, on a service of its own. Rule: no server, executor or
+store of yours is touched.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import sys
 
 from bough.cli.output import Output, table_lines
+from bough.errors import UserError
 from bough.sim import studies
 from bough.sim.studies.study_rows import StudyRow
 
-EXAMPLES = ("bough study --list", "bough study trellisdag", "bough study trellisdag --json")
+EXAMPLES = (
+    "bough study --list",
+    "bough study trellisdag",
+    "bough study trellisdag --json",
+    "bough study jole --quick",
+    "bough study jole --pictures pictures",
+)
+LIVE = {
+    "jole": "folding in generations with monitors, and with a site that leaves (Jole, Patterson 2009): live, 5 seeds, "
+    "about a quarter of an hour; --quick: one seed and no site that leaves, about a minute",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,14 +33,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="which study; without one: say which there are")
     parser.add_argument("--quick", action="store_true", help="leave out what takes long")
     parser.add_argument("--list", action="store_true", help="say which studies there are")
+    parser.add_argument("--pictures", metavar="FOLDER", default="", help="of a live study: draw it into this folder")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Run it and answer."""
     if args.list or not args.name:
-        output.table(("name", "what"), list(studies.STUDIES.items()))
+        output.table(("name", "what"), list((studies.STUDIES | LIVE).items()))
         return 0
-    rows = studies.run(args.name, quick=args.quick)
+    if args.name in LIVE:
+        from bough.analysis import jole_study
+
+        tell = functools.partial(print, file=sys.stderr, flush=True)
+        rows = jole_study.run(quick=args.quick, pictures=args.pictures, tell=tell)
+    elif args.name not in studies.STUDIES:
+        raise UserError(f"there is no study {args.name!r}; there are: {', '.join(studies.STUDIES | LIVE)}")
+    elif args.pictures:
+        raise UserError(f"--pictures: the study {args.name!r} draws none")
+    else:
+        rows = studies.run(args.name, quick=args.quick)
     output.answer({"study": args.name, "rows": list(map(_value, rows))}, lambda: _lines(rows))
     return 0
 

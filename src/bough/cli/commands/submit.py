@@ -9,21 +9,19 @@ Rule: what was printed as submitted is on the server's disk.
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from bough.cli.command_texts import many_commands, one_command
 from bough.cli.main import Command, make_parser
-from bough.cli.option_values import amount, count, path_name, whole
+from bough.cli.option_values import add_monitor_argument, add_rule_argument, amount, count, path_name, ruled, whole
 from bough.cli.output import Output, choose
+from bough.cli.profiles import add_profile_argument, apply_profiles
 from bough.cli.targets.locate import add_server_argument
 from bough.cli.workflow_files import File, is_script, stem
-from bough.describe.source_files import read_file
 from bough.errors import UserError
-from bough.model.bounds import MOST_TASKS, Count, read_number
-from bough.model.spaces import Ranges
 
 if TYPE_CHECKING:
     from bough.cli.submit_files import Foreseen, SubmittedWork
@@ -31,12 +29,16 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "bough submit -- sort -o sorted.txt in.txt",
     "bough submit --array 1-1000 --queue sims -- './simulate --seed {index} > out/{index}.txt'",
-    "bough submit --each-line genes.txt --after 12 --wait -- 'blast {line}'",
+    "bough submit --each-line genes.txt --after 12 --wait -- 'blast {} > {line.stem}.out'",
+    "bough submit --monitor 'plateau:score=(-?[0-9.]+),25,1e-4' -- ./fold protein.pdb",
     "bough submit commands.txt",
 )
 
 QUEUE = "default"
-_RANGE = re.compile(r"(?P<first>\d+)(?:-(?P<last>\d+))?(?::(?P<step>\d+))?\Z", re.ASCII)
+OF_COMMANDS = (
+    *("array", "each_line", "after", "cores", "memory", "gpus", "resource", "timeout", "retries", "replay", "priority"),
+    *("group", "monitor", "rule"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,33 +50,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a flat list or a Python script (with its arguments), or -- and a command",
     )
     parser.add_argument(
-        "--queue", metavar="NAME", help=f"the workflow it joins (default: {QUEUE} for a command, a file's stem)"
+        "--queue",
+        metavar="NAME",
+        help=f"the workflow that it joins (a command: {QUEUE}; a file: its name without the ending)",
     )
     parser.add_argument("--name", metavar="NAME", help="of the task; with a file, of the workflow")
     parser.add_argument("--cores", type=amount, metavar="N", help="cores that each task needs")
-    parser.add_argument("--memory", metavar="AMOUNT", help="memory that each task needs, such as 4GB")
+    parser.add_argument("--memory", metavar="AMOUNT", help="memory of each task, as 4GB; 4GB*2: doubled by retries")
     parser.add_argument("--gpus", type=amount, metavar="N", help="GPUs that each task needs")
     parser.add_argument(
         "--resource", action="append", metavar="NAME=N", help="another resource that each task needs; more than once"
     )
-    parser.add_argument("--timeout", metavar="TIME", help="end a task after this time, such as 1h")
-    parser.add_argument("--retries", type=count, metavar="N", help="try a failed task again so often")
+    parser.add_argument("--timeout", metavar="TIME", help="end a task after this time, as 1h; 1h*2: doubled by retries")
+    parser.add_argument("--retries", type=count, metavar="N", help="try a task that failed up to N more times")
     parser.add_argument(
         "--replay",
         metavar="TIME",
-        help="send it again when nothing is heard of it for so long; give more than it ever runs",
+        help="send it again when nothing was heard of it for so long; give more than it ever runs",
     )
+    add_monitor_argument(parser)
+    add_rule_argument(parser)
     parser.add_argument("--priority", type=whole, metavar="N", help="higher goes first")
     parser.add_argument(
-        "--array", metavar="RANGE", help="a task for each number of 1-1000 or 1,5,10-20: {index}, $BOUGH_INDEX"
+        "--array", metavar="RANGE", help="a task for each number of 1-1000 or 1,5,10-20: {} or {index}, $BOUGH_INDEX"
     )
     parser.add_argument(
-        "--each-line", type=path_name, metavar="FILE", help="a task for each line of a file: {line}; - for stdin"
+        "--each-line", type=path_name, metavar="FILE", help="a task for each line of a file: {} or {line}; - for stdin"
     )
     parser.add_argument("--after", metavar="ID,...", help="wait for tasks of the same workflow: ids, names, group/*")
     parser.add_argument("--group", metavar="PATH", help="the group it joins, such as align/sub; made if need be")
     parser.add_argument("--dry-run", action="store_true", help="show what a file would add or change, and do nothing")
-    parser.add_argument("--wait", action="store_true", help="show progress and return when all of it has ended")
+    parser.add_argument(
+        "--wait", action="store_true", help="show progress until all of it has ended; the exit code is the command's"
+    )
+    add_profile_argument(parser)
     add_server_argument(parser)
 
 
@@ -101,7 +110,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
         if not args.json:
             output.note(submitted.line())
-        return wait_for(args, submitted, output)
+        is_command = words[0] == "--" and not args.array and not args.each_line
+        return wait_for(args, submitted, output, is_command=is_command)
     output.answer(submitted.as_json(), lambda: [submitted.line()])
     return 0
 
@@ -111,16 +121,15 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def submit_command(args: argparse.Namespace, words: Sequence[str]) -> SubmittedWork:
     """Submit a command, or an array of them, to a queue."""
+    from bough.api.submit.options import DEFAULTS, read_options
     from bough.cli.submit_files import SubmittedWork, Work, open_queue, put
 
     if args.dry_run:
         raise UserError("--dry-run is for a file; a command is run as it stands")
-    if args.array and args.each_line:
-        raise UserError("--array and --each-line exclude each other; give one")
+    apply_profiles(args, "submit", "")
     work = Work(
-        words=list(words),
-        indices=read_range(args.array) if args.array else None,
-        lines=_lines(args.each_line) if args.each_line else None,
+        command=one_command(words),
+        many=many_commands(words, args.array, args.each_line),
         after=args.after or "",
         group=args.group or "",
         options={
@@ -128,43 +137,15 @@ def submit_command(args: argparse.Namespace, words: Sequence[str]) -> SubmittedW
             for name in ("cores", "memory", "gpus", "timeout", "retries", "replay", "priority", "name")
             if (value := getattr(args, name)) is not None
         }
-        | ({"resources": _resources(args.resource)} if args.resource else {}),
+        | ({"resources": _resources(args.resource)} if args.resource else {})
+        | ruled(args.monitor, args.rule, many=bool(args.array or args.each_line)),
+        rule=args.rule or "",
     )
+    read_options(DEFAULTS, work.options)  # what is wrong with them is said before there is a queue
     with open_queue(args.server, args.queue or QUEUE) as session:
         record, tasks = put(session, work)
-        return SubmittedWork(session.name, session.welcome.run, [record] if tasks else [], tasks)
-
-
-def read_range(text: str) -> Sequence[int]:
-    """Numbers written as 1-1000, 1-9:2 (every second) or a comma list of these; they are not unfolded."""
-    parts: list[range] = []
-    for part in text.split(","):
-        found = _RANGE.match(part.strip())
-        if found is None:
-            raise UserError(f"--array {text:.60}: {part!r:.60} is not a number or a range such as 1-1000 or 1-99:2")
-        first, last, step = (
-            read_number(f"--array {text:.60}: a number", said or "0", Count) for said in found.groups()
-        )
-        if found["step"] and not step:
-            raise UserError(f"--array {text:.60}: {part!r:.60} has steps of 0; give 1 or more")
-        parts.append(range(first, (last if found["last"] else first) + 1, step or 1))
-    total = sum(map(len, parts))
-    if not total:
-        raise UserError(f"--array {text:.60} holds no number; write the smaller one first")
-    if total > MOST_TASKS:
-        raise UserError(f"--array {text:.60} holds {total} numbers; an array has at most {MOST_TASKS} tasks")
-    return parts[0] if len(parts) == 1 else Ranges(*parts)
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        text = read_file(path).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-    lines = [line for line in text.splitlines() if line.strip()]
-    if not lines:
-        raise UserError(f"{path} holds no lines; there is nothing to submit")
-    return lines
+        indices = work.many.indices if work.many is not None else ""
+        return SubmittedWork(session.name, session.welcome.run, [record] if tasks else [], tasks, indices=indices)
 
 
 # --- a file ---------------------------------------------------------------------------------------------
@@ -179,22 +160,10 @@ def submit_file(
     file = None if is_script(path) else File(path)
     if rest and file is not None and not file.takes_arguments:
         args, rest = _options_after(args, rest), []
-    for option in (
-        "array",
-        "each_line",
-        "after",
-        "cores",
-        "memory",
-        "gpus",
-        "resource",
-        "timeout",
-        "retries",
-        "replay",
-        "priority",
-        "group",
-    ):
+    for option in OF_COMMANDS:
         if getattr(args, option) is not None:
             raise UserError(f"--{option.replace('_', '-')} is for a command; say it in the file, for its tasks")
+    apply_profiles(args, "submit", path, OF_COMMANDS)
     name = args.queue or args.name
     if file is None:
         if args.dry_run:

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from bough.api.display.progress_display import ENDED_STATES, FailureNote, Picture, choose_display, summary, with_parents
+from bough.api.display.surroundings import show_seconds
+from bough.cli.command_texts import own_code
 from bough.cli.option_values import count
-from bough.cli.output import Output, show_seconds
-from bough.cli.progress_display import ENDED_STATES, FailureNote, Picture, choose_display, summary, with_parents
-from bough.cli.targets.jobs_database import OpenDatabase, open_database
-from bough.cli.targets.locate import add_store_arguments
+from bough.cli.output import Output
+from bough.cli.targets.jobs_database import OpenDatabase, open_database, open_place
+from bough.cli.targets.locate import ServiceAddress, add_store_arguments
 from bough.cli.targets.selection import choose_run, pick
 from bough.cli.targets.task_rows import as_json, group_counts, said_by_tasks, said_lines, task_rows, why
 from bough.errors import PeerLost, UserError
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from bough.cli.submit_files import SubmittedWork
 
 EXAMPLES = ("bough watch", "bough watch --queue nightly", "bough watch --json")
+BARS = 16  # letters of the picture of a metric
 LOOK = 0.5  # seconds between two questions
 _RETRY = 1.0
 
@@ -63,7 +67,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         nonlocal last
         current[:] = [database]
         counts = watching.look()
-        watching.running = tuple(said_lines(said_by_tasks(database, None if whole else number)))
+        watching.running = tuple(said_lines(said_by_tasks(database, None if whole else number), BARS))
         if args.json and counts != last:
             output.answer({"counts": as_json(counts), "groups": _groups(watching)}, lambda: ())
             sys.stdout.flush()
@@ -71,7 +75,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         return not whole and _has_ended(database, number)
 
     with choose_display(watching, silent=args.json or args.quiet):
-        retry_while_away(args, look)
+        retry_while_away(lambda: open_database(args), look)
     if not args.json and not args.quiet:
         print(summary(last, 0, f"run {number}"), file=sys.stderr)
     return 0 if last["done"] == sum(last[state] for state in ENDED_STATES) else 1
@@ -96,8 +100,11 @@ def _has_ended(database: OpenDatabase, run: int) -> bool:
 # --- waiting for what was submitted -------------------------------------------------------------------
 
 
-def wait_for(args: argparse.Namespace, submitted: SubmittedWork, output: Output) -> int:
-    """Wait for what was submitted under a display; the exit code says whether all of it succeeded."""
+def wait_for(args: argparse.Namespace, submitted: SubmittedWork, output: Output, *, is_command: bool = False) -> int:
+    """Wait for what was submitted under a display; the exit code says whether all of it succeeded.
+
+    `is_command`: what was submitted is a single command, and the exit code is its own.
+    """
     args.name, args.store = submitted.workflow, None
     chosen: list[Selector] = [Records(number, number) for number in submitted.ids] or [All()]
     current: list[OpenDatabase] = []
@@ -108,17 +115,23 @@ def wait_for(args: argparse.Namespace, submitted: SubmittedWork, output: Output)
     )
     begun = time.monotonic()
     counts: Counter[str] = Counter()
+    own = 1
 
     def look(database: OpenDatabase) -> bool:
-        nonlocal counts
+        nonlocal counts, own
         current[:] = [database]
         counts = watching.look()
-        return sum(counts[state] for state in ENDED_STATES) >= counts.total() > 0
+        has_ended = sum(counts[state] for state in ENDED_STATES) >= counts.total() > 0
+        if has_ended and is_command and counts["failed"]:
+            own = _own_code(database, submitted.records[0])
+        return has_ended
 
     with choose_display(watching, silent=args.json or args.quiet):
-        retry_while_away(args, look)
+        # at the service that has it, and not in a store of the same name that a run left in this folder
+        server = ServiceAddress(args.server or os.environ.get("BOUGH_SERVER") or "")
+        retry_while_away(lambda: open_place(server), look)
     seconds = time.monotonic() - begun
-    code = 0 if counts["done"] == counts.total() else 1
+    code = 0 if counts["done"] == counts.total() else own
     if args.json:
         ends = {state: counts[state] for state in ENDED_STATES}
         value = {"workflow": submitted.workflow, "run": submitted.run, "ids": submitted.ids, **ends}
@@ -128,11 +141,18 @@ def wait_for(args: argparse.Namespace, submitted: SubmittedWork, output: Output)
     return code
 
 
+def _own_code(database: OpenDatabase, record: int) -> int:
+    """How the command of a task left, as an exit code."""
+    rows = database.rows("select exit_code, signal from tasks where id = ?", [record])
+    code, signal = (rows[0]["exit_code"], rows[0]["signal"]) if rows else (None, None)
+    return own_code(code if isinstance(code, int) else None, signal if isinstance(signal, int) else None)
+
+
 def _counts_of(database: OpenDatabase, submitted: SubmittedWork) -> Counter[str]:
     """The tasks that were submitted, by state."""
     counts: Counter[str] = Counter()
-    for at in range(0, len(submitted.ids), 500):
-        some = submitted.ids[at : at + 500]
+    for at in range(0, len(submitted.records), 500):
+        some = submitted.records[at : at + 500]
         marks = ", ".join("?" * len(some))
         rows = database.rows(
             f"select state, is_array, length, {', '.join(ENDED_STATES)} from tasks where id in ({marks})", some
@@ -146,7 +166,7 @@ def _counts_of(database: OpenDatabase, submitted: SubmittedWork) -> Counter[str]
             length = row["length"]
             assert isinstance(length, int)
             counts["waiting"] += max(0, length - sum(ends.values()))
-    return counts if submitted.ids else group_counts(database, submitted.run)[""]
+    return counts if submitted.records else group_counts(database, submitted.run)[""]
 
 
 # --- looking again and again --------------------------------------------------------------------------
@@ -201,10 +221,10 @@ def failures(database: OpenDatabase, selectors: list[Selector], run: int) -> lis
     return [FailureNote(f"task {row['id']}", f"task {row['id']}: {why(row)}", str(row["host"] or "")) for row in rows]
 
 
-def retry_while_away(args: argparse.Namespace, look: Callable[[OpenDatabase], bool]) -> None:
+def retry_while_away(opened: Callable[[], OpenDatabase], look: Callable[[OpenDatabase], bool]) -> None:
     """Look again and again until it is enough, with a new connection when the server was away."""
     while True:
-        with contextlib.suppress(PeerLost), open_database(args) as database:
+        with contextlib.suppress(PeerLost), opened() as database:
             while not look(database):
                 time.sleep(LOOK)
                 database.refresh()

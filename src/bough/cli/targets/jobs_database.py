@@ -63,6 +63,15 @@ class OpenDatabase:
         """Catch up with what happened since."""
         if self.server is not None:
             self.server.ask(questions.Project())
+        elif self.live and isinstance(self.place, ServerLocation):
+            self.live = catch_up(self.place)
+
+    def leave_server(self) -> None:
+        """The session has ended, and its server with it: from now on its store is read."""
+        assert self.server is not None
+        self.server.__exit__(None, None, None)
+        self.server = None
+        self.refresh()
 
     def select(self, statement: str, arguments: Sequence[object] = ()) -> tuple[list[str], list[tuple[Value, ...]]]:
         """Answer a statement with column names and rows."""
@@ -129,7 +138,11 @@ def _near(server: ServerClient | None) -> str:
 
 def open_database(args: argparse.Namespace, *, acts: bool = False) -> OpenDatabase:
     """Find the store or service the options name, catch up, and open it; `acts`: to do something to its tasks."""
-    place = find_target(args)
+    return open_place(find_target(args), acts=acts)
+
+
+def open_place(place: ServerLocation | ServiceAddress, *, acts: bool = False) -> OpenDatabase:
+    """Catch up with a store or a service, and open it."""
     if isinstance(place, ServiceAddress):
         return _caught_up(place, connect_client(place.address or None, "submit" if acts else "read"))
     server = connect(place)

@@ -24,8 +24,9 @@ from typing import Self, TypeVar
 from bough import errors, logs, private
 from bough.cli.targets.locate import ServerLocation, is_running, server_of
 from bough.errors import BoughError, PeerLost, ProtocolError, SiteError, UserError
+from bough.model.bounds import check_bounds
 from bough.model.events.news import Action
-from bough.model.ids import ExecutorId
+from bough.model.ids import BlobId, ExecutorId
 from bough.model.tasks import Dep
 from bough.transport.access import find_access
 from bough.transport.dial import dial
@@ -34,6 +35,7 @@ from bough.wire.client_messages import (
     VERSION,
     Answer,
     Ask,
+    Blob,
     ClientHello,
     DoAction,
     Management,
@@ -44,7 +46,7 @@ from bough.wire.client_messages import (
 )
 from bough.wire.framing import frame_list, to_client_frames
 from bough.wire.handshake import ROLE_FRAME
-from bough.wire.questions import Question, check_bounds, read_reply
+from bough.wire.questions import Question, read_reply
 
 MakeAction = Callable[[Dep, int], Action]  # of a target, and where a slice of it ends
 
@@ -105,6 +107,10 @@ class ServerClient:
             left_out += answer.get("left_out", ())
         touched = answer.get("tasks", 0) if isinstance(answer, dict) else answer
         return touched if isinstance(touched, int) else 0
+
+    def put_blob(self, blob: BlobId, data: bytes) -> None:
+        """Send what an action names that follows."""
+        self._send(Blob(blob, data))
 
     def manage(self, what: Management, executors: Sequence[int] = ()) -> object:
         """Tell a service, or executors of it, what to do; wait for the answer."""
@@ -208,8 +214,13 @@ def add_server_argument(parser: argparse.ArgumentParser) -> None:
 # --- processes ----------------------------------------------------------------------------------------
 
 
-def detach(words: Sequence[str], log_name: str, is_up: Callable[[int], bool], folder: str = "") -> int:
-    """Start `python -m bough.cli.main WORDS` in a session of its own; its pid, once `is_up` says so."""
+def detach(
+    words: Sequence[str], log_name: str, is_up: Callable[[int], bool], folder: str = "", *, more: float = 0.0
+) -> int:
+    """Start `python -m bough.cli.main WORDS` in a session of its own; its pid, once `is_up` says so.
+
+    `more`: seconds that it may take longer than most.
+    """
     log_path = os.path.join(folder or make_server_dir(), log_name)
     with open(log_path, "ab", opener=private.opener) as log:
         begin = log.seek(0, os.SEEK_END)
@@ -220,7 +231,8 @@ def detach(words: Sequence[str], log_name: str, is_up: Callable[[int], bool], fo
             stderr=log,
             start_new_session=True,
         )
-    until = time.monotonic() + START_TIMEOUT
+    timeout = START_TIMEOUT + more
+    until = time.monotonic() + timeout
     while time.monotonic() < until:
         code = process.poll()
         if code is not None:
@@ -235,7 +247,7 @@ def detach(words: Sequence[str], log_name: str, is_up: Callable[[int], bool], fo
             pass
         time.sleep(0.02)
     process.kill()
-    raise SiteError(f"it did not come up within {START_TIMEOUT:g} s: {_last_line(log_path, begin)}; see {log_path}")
+    raise SiteError(f"it did not come up within {timeout:g} s: {_last_line(log_path, begin)}; see {log_path}")
 
 
 def _last_line(path: str, begin: int) -> str:
@@ -263,9 +275,12 @@ class OtherProcess:
     def wait(self, seconds: float) -> bool:
         """Whether it has ended, within so many seconds."""
         until = time.monotonic() + seconds
+        poll = select.poll()
+        if self._descriptor >= 0:
+            poll.register(self._descriptor, select.POLLIN)
         while not self._gone and (left := until - time.monotonic()) > 0:
             if self._descriptor >= 0:
-                self._gone = bool(select.select([self._descriptor], [], [], left)[0])
+                self._gone = bool(poll.poll(left * 1000))
             else:
                 time.sleep(min(_LOOK, left))
                 self._gone = not is_running(self._pid)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from bough import private
 from bough.cli.option_values import path_name
 from bough.errors import UnknownName, UserError
+from bough.stores.store_folder import OPENED
 
 HOME = ".bough"
 JOURNAL = "journal.db"
@@ -80,13 +81,13 @@ def find_target(args: argparse.Namespace) -> ServerLocation | ServiceAddress:
     mine = [place for place in places if args.name in {None, place.name}]
     live = [place for place in mine if _is_live(place)]
     if live:
-        return max(live, key=_last_used)
-    if _has_service() and not (args.name and mine):
+        return max(live, key=_last_run)
+    if has_service() and not (args.name and mine):
         return ServiceAddress("")
     return find_store(args)
 
 
-def _has_service() -> bool:
+def has_service() -> bool:
     """Whether the user's own service says that it is there; if it runs on this host, its process must be."""
     from bough.transport.home import read_note
 
@@ -103,7 +104,7 @@ def find_store(args: argparse.Namespace) -> ServerLocation:
     home = args.store or HOME
     if os.path.isfile(os.path.join(home, JOURNAL)):
         return _itself(home, args.name)
-    places = {place.name: place for place in (_stores_in(home) if args.store else _own_stores())}
+    places = {place.name: place for place in (stores_in(home) if args.store else _own_stores())}
     if args.name:
         if args.name not in places:
             there = f"there are {', '.join(sorted(places))}" if places else "there is none"
@@ -111,7 +112,7 @@ def find_store(args: argparse.Namespace) -> ServerLocation:
         return places[args.name]
     if not places:
         raise UnknownName(f"no store in {home}; run a workflow here first (bough run FILE), or name one with --store")
-    return max(places.values(), key=lambda place: (_is_live(place), _last_used(place)))
+    return max(places.values(), key=lambda place: (_is_live(place), _last_run(place)))
 
 
 def store_of(store: str | None, name: str) -> ServerLocation | None:
@@ -127,14 +128,21 @@ def _itself(folder: str, name: str | None) -> ServerLocation:
     return place
 
 
+def own_stores(*, live: bool = False) -> list[ServerLocation]:
+    """The stores in the present directory, the one that was run last first; `live`: only those of running sessions."""
+    places = [place for place in _own_stores() if not live or _is_live(place)]
+    return sorted(places, key=lambda place: (_is_live(place), _last_run(place)), reverse=True)
+
+
 def _own_stores() -> list[ServerLocation]:
     """The stores in the present directory; SiteError when another user can have put them there."""
     with contextlib.suppress(OSError):  # which the next step tells
         private.check_folder(HOME)
-    return _stores_in(HOME)
+    return stores_in(HOME)
 
 
-def _stores_in(home: str) -> list[ServerLocation]:
+def stores_in(home: str) -> list[ServerLocation]:
+    """The stores in a folder, by name."""
     try:
         entries = sorted(os.scandir(home), key=lambda entry: entry.name)
     except (FileNotFoundError, NotADirectoryError):
@@ -195,7 +203,16 @@ def is_running(pid: int) -> bool:
     return True
 
 
-def _last_used(place: ServerLocation) -> float:
+def _last_run(place: ServerLocation) -> float:
+    """When its latest run was opened, which looking does not change; of an earlier version's store: as `last_used`."""
+    said = os.path.join(place.folder, OPENED)
+    with contextlib.suppress(OSError, ValueError), open(said, "rb", opener=_at_once) as file:
+        return float(file.read(_LONGEST))
+    return last_used(place)
+
+
+def last_used(place: ServerLocation) -> float:
+    """When something was last written in a store."""
     times = [0.0]
     for path in (place.journal, place.journal + "-wal", place.server_file):
         try:

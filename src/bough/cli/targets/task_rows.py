@@ -12,11 +12,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
+from bough.api.display.sparkline import sparkline
 from bough.cli.output import paint_state
 from bough.cli.targets.jobs_database import OpenDatabase, as_int
-from bough.cli.targets.selection import Selected, element_states
-from bough.model.states import ENDED, LABELS, labels_of
+from bough.cli.targets.selection import Selected, element_states, span_word
+from bough.model.array_indices import index_label
+from bough.model.ids import number_of
+from bough.model.states import ENDED, WORDS, labels_of
 from bough.stores.jobs.jobs_reader import is_hidden
 from bough.wire import questions
 
@@ -42,18 +46,21 @@ def task_rows(database: OpenDatabase, picks: list[Selected]) -> Iterator[Fields]
 
 def stream_rows(database: OpenDatabase, picks: list[Selected]) -> Iterator[Fields]:
     """One row per task that may have written something, with where it lies."""
-    columns = ", ".join(("state", "executor", *_STREAMS))
+    own = ("state", "executor", "attempt", *_STREAMS)
+    columns = ", ".join(own)
     for one, record in _with_records(database, picks):
         name = record["name"]
         if not one.is_array:
-            yield {"id": one.label, "name": name} | {key: record[key] for key in ("state", "executor", *_STREAMS)}
+            place = {"id": one.label, "record": one.id, "position": 0, "name": name}
+            yield place | {key: record[key] for key in own}
             continue
         for row in database.rows(
             f"select idx, {columns} from elements where id = ? and idx between ? and ? order by idx",
             [one.id, one.first, one.last],
         ):
             index = row.pop("idx")
-            yield {"id": f"{one.id}.{index}", "name": name, **row}
+            assert isinstance(index, int)
+            yield {"id": one.label_of(index), "record": one.id, "position": index, "name": name, **row}
 
 
 def record_rows(database: OpenDatabase, records: Sequence[int]) -> dict[int, Fields]:
@@ -79,7 +86,7 @@ def _with_records(database: OpenDatabase, picks: Sequence[Selected]) -> Iterator
 def _base(record: Fields, label: str, index: int | None) -> Fields:
     return {
         "id": label,
-        "record": record["id"],
+        "record": number_of(as_int(record["id"])),
         "index": index,
         "name": record["name"],
         "group": record["path"],
@@ -110,22 +117,41 @@ def _element_rows(database: OpenDatabase, record: Fields, one: Selected) -> Iter
         if index > at:
             yield from _plain_rows(database, record, one, at, index - 1)
         element["reused"] = bool(element["reused"])
-        yield _base(record, f"{one.id}.{index}", index) | element | {"command": record["command"]}
+        shown = index_label(one.indices, index)
+        yield _base(record, one.label_of(index), shown) | element | {"command": record["command"]}
         at = index + 1
     if at <= one.last:
         yield from _plain_rows(database, record, one, at, one.last)
 
 
 def _plain_rows(database: OpenDatabase, record: Fields, one: Selected, first: int, last: int) -> Iterator[Fields]:
-    part = Selected(one.id, first, last, is_array=True, whole=False)
-    for begin, end, state in element_states(database, part):
-        label = Selected(one.id, begin, end, is_array=True, whole=False).label
-        row = _base(record, label, begin if begin == end else None)
+    for begin, end, state in element_states(database, one.part(first, last)):
+        row = _base(record, one.part(begin, end).label, index_label(one.indices, begin) if begin == end else None)
         yield row | dict.fromkeys(_OWN) | {"state": state, "reused": False, "command": record["command"]}
+
+
+class FailureTexts(NamedTuple):
+    """What is kept of a failure beyond its cause; empty where nothing is known."""
+
+    parameters: str = ""
+    traceback: str = ""
+
+
+def failure_texts(database: OpenDatabase, one: Selected) -> FailureTexts:
+    """The parameters and the traceback of one task that failed."""
+    if one.is_array:
+        rows = database.rows("select * from elements where id = ? and idx = ?", [one.id, one.first])
+    else:
+        rows = database.rows("select * from tasks where id = ?", [one.id])
+    if not rows or rows[0]["state"] != "failed":
+        return FailureTexts()
+    return FailureTexts(str(rows[0].get("parameters") or ""), str(rows[0].get("traceback") or ""))
 
 
 def why(row: Fields) -> str:
     """One line that says why a task did not succeed; empty when it did."""
+    if row["state"] == "done":
+        return ""  # also of one that was ended early, whatever its exit code
     said = str(row["message"] or "")
     if row["exit_code"] and str(row["exit_code"]) not in said:
         said = f"exit code {row['exit_code']}" + (f", {said}" if said else "")
@@ -158,10 +184,13 @@ def _array_counts(database: OpenDatabase, row: Mapping[str, object]) -> Counts:
     counts: Counts = Counter({name: as_int(row[name]) for name in ENDED_STATES})
     spans = database.rows(
         "select state, sum(stop - start) as number from spans"
-        " where id = ? and state in ('placed', 'running', 'held') group by state",
+        " where id = ? and state in ('placed', 'ready', 'running', 'held') group by state",
         [row["id"]],
     )
-    counts.update({str(span["state"]): as_int(span["number"]) for span in spans})
+    for span in spans:
+        counts[span_word(span["state"])] += as_int(span["number"])
+    retried = "select count(*) as number from elements where id = ? and state = 'waiting'"  # whose time has not come
+    counts["waiting"] += 0 if row["waits"] else as_int(database.rows(retried, [row["id"]])[0]["number"])
     counts["waiting" if row["waits"] else "ready"] += max(0, as_int(row["length"]) - counts.total())
     return counts
 
@@ -178,12 +207,12 @@ def _summed(own: Mapping[str, Counts]) -> dict[str, Counts]:
 
 def show_counts(counts: Mapping[str, int]) -> str:
     """Counts as people read them, in the order of a task's life, without the states nothing is in."""
-    return ", ".join(f"{counts[state]} {paint_state(state)}" for state in LABELS if counts.get(state)) or "no tasks"
+    return ", ".join(f"{counts[state]} {paint_state(state)}" for state in WORDS if counts.get(state)) or "no tasks"
 
 
 def as_json(counts: Mapping[str, int]) -> dict[str, int]:
     """Every state with its count, also those of none."""
-    return {state: counts.get(state, 0) for state in LABELS}
+    return {state: counts.get(state, 0) for state in WORDS}
 
 
 def tree_lines(name: str, counts: Mapping[str, Counts]) -> list[str]:
@@ -243,12 +272,17 @@ def said_by_tasks(database: OpenDatabase, run: int | None = None) -> list[Fields
     return [one for one in database.server.ask(questions.Said()) if run in {None, one["run"]}]
 
 
-def phrase(one: Fields) -> str:
-    """Its words, and how much of it is done."""
+def phrase(one: Fields, bars: int = 0) -> str:
+    """Its words, how much of it is done, its metrics, as a picture of so many bars too, and its tags."""
     share = one["progress"]
     parts = [str(one["text"]).replace("\n", " ")] if one["text"] else []
     if isinstance(share, float | int):
         parts.append(f"{share:.0%}")
+    metrics, tags = one.get("metrics"), one.get("tags")
+    for name, metric in metrics.items() if isinstance(metrics, dict) else ():
+        picture = sparkline(metric["recent"], bars, from_zero=False) if bars else ""
+        parts.append(f"{name} {metric['value']:g}{f' {picture}' if picture else ''}")
+    parts += [f"#{tag}" for tag in tags] if isinstance(tags, list) else []
     said = ", ".join(parts)
     return said if len(said) <= _WIDE else said[: _WIDE - 3] + "..."
 
@@ -257,10 +291,10 @@ def add_words(rows: list[Fields], said: list[Fields]) -> list[Fields]:
     """Put what tasks say into their rows, as text, or into those of their range, as a list; the latter are returned."""
     by_record: dict[object, list[Fields]] = {}
     for one in said:
-        by_record.setdefault(one["record"], []).append(one)
+        by_record.setdefault((one["run"], one["record"]), []).append(one)
     more: list[Fields] = []
     for row in rows:
-        inside = [one for one in by_record.get(row["record"], ()) if _is_in(one, row)]
+        inside = [one for one in by_record.get((row["run"], row["record"]), ()) if _is_in(one, row)]
         if inside and inside[0]["id"] == row["id"]:
             row["said"] = phrase(inside[0])
         else:
@@ -277,9 +311,9 @@ def _is_in(one: Fields, row: Fields) -> bool:
     return not part or (isinstance(index, int) and int(first) <= index <= int(last or first))
 
 
-def said_lines(said: list[Fields]) -> list[str]:
+def said_lines(said: list[Fields], bars: int = 0) -> list[str]:
     """One line for each task."""
-    return [f"task {one['id']}{_name(one)}: {phrase(one)}" for one in said]
+    return [f"task {one['id']}{_name(one)}: {phrase(one, bars)}" for one in said]
 
 
 def _name(one: Fields) -> str:

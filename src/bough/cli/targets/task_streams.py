@@ -1,33 +1,34 @@
 """What tasks wrote to their standard output and standard error, in a store here or through a service.
 
-A running task's output comes from its executor; that of a task that has ended from the place that the jobs database
-names. Rule: bytes are passed on as they are, each once.
+A running task's output comes from its executor, through the live server; that of a task that has ended from the place
+that the jobs database names. Rule: bytes are passed on as they are, each once.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
-from bough.cli.targets.jobs_database import OpenDatabase
+from bough.cli.targets.jobs_database import OpenDatabase, as_int
 from bough.cli.targets.locate import ServerLocation
 from bough.cli.targets.selection import Selected
-from bough.cli.targets.task_rows import Fields, stream_rows
-from bough.errors import PeerLost, StoreFailed, UserError
-from bough.model.ids import ExecutorId, RecordId
-from bough.model.states import ENDED, labels_of
+from bough.cli.targets.task_rows import Fields, record_rows, stream_rows
+from bough.errors import PeerLost, StoreFailed
+from bough.model.ids import ExecutorId, RecordId, number_of
+from bough.model.states import OCCUPYING, labels_of
+from bough.model.terminal_text import harmless_name
+from bough.stores.schema import OUT
+from bough.stores.store_folder import path_in, why_unreadable
 from bough.wire import questions
 
-_ASKED = 4 << 20  # bytes asked for at a time
+OUTPUT_PIECE = 4 << 20  # bytes asked for at a time
+OCCUPYING_STATES = labels_of(OCCUPYING)  # of tasks that executors may have
 _COPIED = 1 << 20  # bytes copied at a time
-_PAUSE = 0.3  # seconds between two looks at a running task
-_ENDED = labels_of(ENDED)
-
-Write = Callable[[str, bytes], None]  # a stream's name, and what the task wrote to it
+_MOST_RUNNING = 200  # tasks that run whose output is asked for in one go
+_MOST_GIVEN_BACK = 20  # attempts that are told of
+_TRACEBACKS = 500  # that are read
 
 
 class StreamPart(msgspec.Struct, frozen=True):
@@ -44,137 +45,172 @@ class StreamPart(msgspec.Struct, frozen=True):
     @property
     def header(self) -> str:
         """The line before it, when there are several."""
-        return f"==> {self.id} {self.name}".rstrip() + f" {self.stream} <=="
+        return f"==> {self.id} {harmless_name(self.name)}".rstrip() + f" {self.stream} <=="
 
 
-class RemoteOutput:
-    """One task whose output is read."""
+class Raised(msgspec.Struct, frozen=True):
+    """What is kept of a function that raised."""
 
-    def __init__(self, database: OpenDatabase, record: int, index: int) -> None:
-        self._database = database
-        self.record = record
-        self.index = index
+    id: str
+    name: str
+    parameters: str
+    traceback: str
 
-    def row(self) -> dict[str, object]:
-        """What the jobs database has of it now."""
-        self._database.refresh()
-        columns = "state, executor, " + ", ".join(
-            f"{stream}_{part}" for stream in ("stdout", "stderr") for part in ("path", "offset", "length")
-        )
-        own = self._database.rows(
-            f"select {columns} from elements where id = ? and idx = ?", [self.record, self.index]
-        ) or self._database.rows(f"select {columns} from tasks where id = ? and is_array = 0", [self.record])
-        return own[0] if own else {"state": self._span_state()}
-
-    def _span_state(self) -> str:
-        rows = self._database.rows(
-            "select state from spans where id = ? and start <= ? and stop > ? and state != 'lost' order by placed",
-            [self.record, self.index, self.index],
-        )
-        return str(rows[-1]["state"]) if rows else "waiting"
-
-    def now(self, stream: str, offset: int) -> tuple[bytes, bool]:
-        """What a running task has written from an offset on, and whether more may follow."""
-        said = self._ask(stream, offset, _ASKED)
-        return said.data, said.more
-
-    def kept(self, row: dict[str, object], stream: str, offset: int = 0) -> Iterator[bytes]:
-        """What a task that has ended wrote from an offset on."""
-        path, start, length = (row.get(f"{stream}_{part}") for part in ("path", "offset", "length"))
-        executor = row.get("executor")
-        if not path or not isinstance(start, int) or not isinstance(length, int):
-            return
-        number = executor if isinstance(executor, int) else 0
-        while offset < length:
-            piece = self._ask(stream, start + offset, min(_ASKED, length - offset), str(path), number).data
-            if not piece:
-                return
-            yield piece
-            offset += len(piece)
-
-    def _ask(self, stream: str, offset: int, length: int, path: str = "", executor: int = 0) -> questions.OutputReply:
-        assert self._database.server is not None
-        wanted = questions.Output(
-            RecordId(self.record), self.index, questions.stream_name(stream), offset, length, path, ExecutorId(executor)
-        )
-        said = self._database.server.ask(wanted)
-        if said.error:
-            raise PeerLost(f"the output of task {self.record}.{self.index} cannot be read: {said.error}")
-        return said
+    def part(self) -> StreamPart:
+        """As a stream of its own: the parameters, then the traceback."""
+        called = f"parameters: {self.parameters}\n" if self.parameters else ""
+        data = f"{called}{self.traceback}".encode()
+        return StreamPart(self.id, self.name, "traceback", "", 0, len(data), data)
 
 
-def follow(task: RemoteOutput, streams: list[str], write: Write, *, once: bool = False) -> str:
-    """Pass on what a task writes until it has ended, or what there is so far; returns its state."""
-    seen = dict.fromkeys(streams, 0)
-    while True:
-        row = task.row()
-        state = str(row["state"])
-        if state in _ENDED:
-            for stream in streams:
-                for piece in task.kept(row, stream, seen[stream]):
-                    write(stream, piece)
-            return state
-        news = False
-        if state == "running":
-            news = _pass_on(task, seen, write)
-        if once and not news:
-            return state
-        if not news:
-            time.sleep(_PAUSE)
-
-
-def _pass_on(task: RemoteOutput, seen: dict[str, int], write: Write) -> bool:
-    """Pass on what is new in the streams of a running task; whether there was something."""
-    news = False
-    for stream, offset in list(seen.items()):
-        try:
-            data, _ = task.now(stream, offset)
-        except UserError:
-            return news  # it has ended just now
-        if data:
-            write(stream, data)
-            seen[stream] += len(data)
-            news = True
-    return news
-
-
-def follow_one(database: OpenDatabase, picks: list[Selected], wanted: list[str]) -> int:
-    """Pass on what one task writes until it has ended; 1 when it did not succeed."""
-    if len(picks) != 1 or picks[0].first != picks[0].last:
-        raise UserError("-f follows one task; give the id of one, such as 12 or 12.3")
-    if not database.is_service:
-        raise UserError("-f needs a server: what a task of a session on this machine writes is shown when it has ended")
-    streams = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer if len(wanted) > 1 else sys.stdout.buffer}
-
-    def write(stream: str, data: bytes) -> None:
-        streams[stream].write(data)
-        streams[stream].flush()
-
-    state = follow(RemoteOutput(database, picks[0].id, picks[0].first), wanted, write)
-    return 0 if state == "done" else 1
-
-
-def running_parts(database: OpenDatabase, picks: list[Selected], wanted: list[str]) -> list[StreamPart]:
-    """What single tasks that run have written so far."""
-    found: list[StreamPart] = []
-    for one in picks:
-        if one.first == one.last:
-            task = RemoteOutput(database, one.id, one.first)
-            if task.row()["state"] == "running":
-                label = f"{one.id}.{one.first}" if one.is_array else one.label
-                said: dict[str, list[bytes]] = {stream: [] for stream in wanted}
-                follow(task, wanted, lambda stream, data: said[stream].append(data), once=True)  # noqa: B023
-                found += [
-                    StreamPart(label, "", stream, "", 0, sum(map(len, pieces)), b"".join(pieces))
-                    for stream, pieces in said.items()
-                    if pieces
-                ]
+def raised_by(database: OpenDatabase, picks: list[Selected]) -> dict[str, Raised]:
+    """Functions among these tasks that raised, by the task's id."""
+    found: dict[str, Raised] = {}
+    some = picks[:_TRACEBACKS]
+    names = record_rows(database, [one.id for one in some]) if some else {}
+    for one in some:
+        table, part = ("elements", "idx between ? and ?") if one.is_array else ("tasks", "? <= ?")
+        for row in database.rows(
+            f"select * from {table} where id = ? and state = 'failed' and {part} limit {_TRACEBACKS}",
+            [one.id, one.first, one.last],
+        ):
+            if row.get("traceback"):
+                label = one.label_of(as_int(row["idx"])) if one.is_array else one.label
+                name = str(names[one.id]["name"] or "")
+                found[label] = Raised(label, name, str(row["parameters"] or ""), str(row["traceback"]))
     return found
 
 
+class RunningTask(msgspec.Struct, frozen=True):
+    """A task that an executor has now."""
+
+    record: int
+    index: int
+    attempt: int
+    label: str  # as a selector
+    name: str = ""
+
+
+def ask_output(
+    database: OpenDatabase, task: tuple[int, int], stream: str, offset: int, attempt: int = 0
+) -> questions.OutputReply:
+    """What a task wrote from an offset on, by the live server: of one attempt, or of the one that runs or ran last."""
+    return _ask(database, task, stream, (offset, OUTPUT_PIECE), attempt=attempt)
+
+
+def _ask(
+    database: OpenDatabase,
+    task: tuple[int, int],
+    stream: str,
+    part: tuple[int, int],
+    *,
+    path: str = "",
+    executor: int = 0,
+    attempt: int = 0,
+) -> questions.OutputReply:
+    assert database.server is not None
+    place = (questions.stream_name(stream), *part, path, ExecutorId(executor), attempt)
+    said = database.server.ask(questions.Output(RecordId(task[0]), task[1], *place))
+    if said.error:
+        raise PeerLost(f"the output of task {number_of(task[0])}.{task[1]} cannot be read: {said.error}")
+    return said
+
+
+def _kept_elsewhere(database: OpenDatabase, task: tuple[int, int], row: Fields, stream: str) -> Iterator[bytes]:
+    """What a task of a service that has ended wrote."""
+    path, start, length = (row.get(f"{stream}_{part}") for part in ("path", "offset", "length"))
+    if not path or not isinstance(start, int) or not isinstance(length, int):
+        return
+    offset = 0
+    while offset < length:
+        part = (start + offset, min(OUTPUT_PIECE, length - offset))
+        piece = _ask(database, task, stream, part, path=str(path), executor=as_int(row.get("executor"))).data
+        if not piece:
+            return
+        yield piece
+        offset += len(piece)
+
+
+def running_tasks(database: OpenDatabase, picks: list[Selected]) -> list[RunningTask]:
+    """Those of some tasks that executors have now; of a span of several the one whose turn it is."""
+    if database.server is None:
+        return []
+    found: list[RunningTask] = []
+    for one in picks:
+        rows = database.rows(
+            "select name, attempts.attempt as attempt from attempts join tasks on tasks.id = attempts.id"
+            f" where attempts.id = ? and attempts.state in {OUT}",
+            [one.id],
+        )
+        if not one.is_array:
+            found += [RunningTask(one.id, 0, as_int(r["attempt"]), one.label, str(r["name"] or "")) for r in rows]
+            continue
+        spans = database.rows(
+            "select start, spans.attempt as attempt, name from spans join tasks on tasks.id = spans.id"
+            f" where spans.id = ? and spans.state in {OUT} and start between ? and ? order by start limit ?",
+            [one.id, one.first, one.last, _MOST_RUNNING],
+        )
+        found += [
+            RunningTask(one.id, at, as_int(r["attempt"]), one.label_of(at), str(r["name"] or ""))
+            for r in spans
+            for at in (as_int(r["start"]),)
+        ]
+    return found[:_MOST_RUNNING]
+
+
+def running_parts(database: OpenDatabase, picks: list[Selected], wanted: list[str]) -> list[StreamPart]:
+    """What tasks that run have written so far."""
+    found: list[StreamPart] = []
+    for task in running_tasks(database, picks):
+        for stream in wanted:
+            data = b"".join(_so_far(database, task, stream))
+            if data:
+                found.append(StreamPart(task.label, task.name, stream, "", 0, len(data), data))
+    return found
+
+
+def _so_far(database: OpenDatabase, task: RunningTask, stream: str) -> Iterator[bytes]:
+    offset = 0
+    while True:
+        piece = ask_output(database, (task.record, task.index), stream, offset, task.attempt).data
+        yield piece
+        offset += len(piece)
+        if len(piece) < OUTPUT_PIECE:
+            return
+
+
+def given_back_lines(database: OpenDatabase, picks: list[Selected]) -> list[str]:
+    """Which attempts of these tasks were given back, and why: the first of them, one line each."""
+    lines: list[str] = []
+    for one in picks:
+        rows = database.rows(
+            "select idx, attempt, message from attempts where id = ? and idx >= ? and idx <= ?"
+            " and state = 'given back' order by idx, attempt limit ?",
+            [one.id, one.first, one.last, _MOST_GIVEN_BACK - len(lines)],
+        )
+        for row in rows:
+            label = one.label_of(as_int(row["idx"])) if one.is_array else one.label
+            lines.append(f"{label}: attempt {row['attempt']} was {row['message']}")
+        if len(lines) >= _MOST_GIVEN_BACK:
+            break
+    return lines
+
+
+def ended_rows(database: OpenDatabase, picks: list[Selected]) -> Iterator[Fields]:
+    """Rows of tasks that no executor has, with where they wrote; without a server that is all of them."""
+    for row in stream_rows(database, picks):
+        if database.server is None or row["state"] != "running":
+            yield row
+
+
 def read_streams(database: OpenDatabase, picks: list[Selected], wanted: list[str], tail: int | None) -> list[Fields]:
-    """What tasks wrote, as text."""
-    return [_as_text(database, row, wanted, tail) for row in stream_rows(database, picks)]
+    """What tasks wrote, as text; those that run, so far."""
+    said = [_as_text(database, row, wanted, tail) for row in ended_rows(database, picks)]
+    running: dict[str, Fields] = {}
+    for part in running_parts(database, picks, wanted):
+        fields: Fields = {"id": part.id, "name": part.name, "state": "running", **dict.fromkeys(wanted, "")}
+        running.setdefault(part.id, fields)[part.stream] = b"".join(read_part(part, tail)).decode(errors="replace")
+    return [*said, *running.values()]
 
 
 def stream_parts(database: OpenDatabase, row: Fields, wanted: list[str]) -> Iterator[StreamPart]:
@@ -183,11 +219,10 @@ def stream_parts(database: OpenDatabase, row: Fields, wanted: list[str]) -> Iter
         path, offset, length = (row[f"{name}_{part}"] for part in ("path", "offset", "length"))
         if path and isinstance(offset, int) and isinstance(length, int) and length:
             if isinstance(database.place, ServerLocation):
-                where, data = os.path.join(database.place.folder, str(path)), None
+                where, data = path_in(os.path.join(database.place.folder, "out"), str(path)), None
             else:
-                record, _, index = str(row["id"]).partition(".")
-                task = RemoteOutput(database, int(record), int(index or 0))
-                where, data = str(path), b"".join(task.kept(row, name))
+                task = (as_int(row["record"]), as_int(row["position"]))
+                where, data = str(path), b"".join(_kept_elsewhere(database, task, row, name))
             yield StreamPart(str(row["id"]), str(row["name"] or ""), name, where, offset, length, data)
 
 
@@ -216,7 +251,7 @@ def read_part(part: StreamPart, tail: int | None = None) -> Iterator[bytes]:
                 at += len(piece)
     except OSError as error:
         raise StoreFailed(
-            f"cannot read the {part.stream} of task {part.id} in {part.path}: {error.strerror}"
+            f"cannot read the {part.stream} of task {part.id} in {part.path}: {why_unreadable(error)}"
         ) from error
 
 

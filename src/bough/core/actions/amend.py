@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
+from bough.core import populations
 from bough.core.actions import reset, task_actions
 from bough.core.effects import Effects
 from bough.core.graph import dependencies, readiness
@@ -111,6 +112,7 @@ def _remove(state: State, effects: Effects | None, fact: facts.Amended) -> dict[
     for group in sorted((state.groups[id_] for id_ in fact.removed_groups), key=reset.depth, reverse=True):
         assert group.parent is not None
         del state.groups[GroupId(group.id)]
+        state.populations.remove(is_group=True, id_=group.id)
         lost.setdefault(group.parent, set()).add(group.id)
         _leave(state, group, group.parent)
         poorer[group.parent] = poorer.get(group.parent, False) or poorer.pop(group, False) or bool(group.failed_by)
@@ -152,7 +154,9 @@ def _take_out(state: State, effects: Effects | None, record: Record) -> None:
         state.move(record, low, high, CANCELLED)
     for index in range(record.length):
         record.group.counts[record.state_of(index)] -= 1
+    populations.forget_record(state, record)
     del state.records[record.id]
+    state.watch.forget_record(record.id)
     state.runtimes.pop(record.id, None)
 
 
@@ -233,13 +237,18 @@ def _change_task(state: State, record: TaskRecord, spec: TaskSpec) -> None:
         queue.shape.ready += 1
     record.runtime, record.queue = new.runtime, queue
     record.priority = spec.priority
+    if spec.extras.watch:
+        group.workflow.watched = True
     if record.ready:
         record.queue_key = ()
         state.enqueue(record)
 
 
 def _change_group(state: State, group: GroupRecord, spec: GroupSpec) -> None:
-    group.after, group.limit, group.retries, group.attributes = spec.after, spec.limit, spec.retries, spec.attributes
+    group.set_after(spec.after)
+    group.limit, group.retries, group.attributes = spec.limit, spec.retries, spec.attributes
+    if spec.watch and spec.watch not in group.watch:
+        group.watch, group.workflow.watched = (spec.watch, *group.watch), True
     if spec.timeout != group.timeout:
         state.timed_groups += (spec.timeout > 0) - (group.timeout > 0)
         if group.deadline:
@@ -268,7 +277,8 @@ def _queue_anew(state: State, workflow: Workflow) -> None:
         if record.ready:
             state.enqueue(record)
         for span in state.attempts.of(record, 0, record.length):
-            occupy_limits(record.queue.limits, span.width)
+            span.queue = state.queue_for(span.queue.needs, record.group, record.place)
+            occupy_limits(span.queue.limits, span.width)
 
 
 def _groups(group: GroupRecord) -> Iterable[GroupRecord]:
@@ -323,3 +333,5 @@ def _link(state: State, effects: Effects | None, closure: Closure, added: list[R
             record.awaits_memo = False  # it is looked up once it waits for nothing
         elif waited:
             readiness.now_free(state, effects, record)
+            if effects is not None:
+                effects.freed.append((record, 0, record.length))

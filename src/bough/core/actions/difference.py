@@ -15,13 +15,14 @@ import msgspec
 
 from bough.core.graph.submission import run_opened
 from bough.core.graph.validation import check_submission
+from bough.core.growth import is_like
 from bough.core.records.array_record import Record
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.model.events import facts
 from bough.model.events.news import Amend
-from bough.model.ids import GroupId, RecordId
+from bough.model.ids import GroupId, RecordId, number_of
 from bough.model.tasks import NO_EXTRAS, Dep, GroupSpec, Item, TaskExtras, TaskSpec
 
 replace = msgspec.structs.replace
@@ -67,7 +68,7 @@ def why_taken(state: State, change: Amend) -> str | None:
     """Whether something new has a number that something else has."""
     for item in change.added:
         if item.id in (state.groups if isinstance(item, GroupSpec) else state.records):
-            return f"the id {item.id} is taken"
+            return f"the id {number_of(item.id)} is taken"
     return None
 
 
@@ -87,6 +88,7 @@ class _Comparison:
         self.tasks: dict[int, TaskRecord] = {}  # those there that are in the description, by the numbers of the items
         self._match_groups()
         self._match_tasks()
+        self._number_new_tasks()
 
     # --- matching ---------------------------------------------------------------------------------------
 
@@ -116,6 +118,12 @@ class _Comparison:
             for spec, record in same:
                 self.records[spec.id] = record.id
                 self.tasks[spec.id] = record
+
+    def _number_new_tasks(self) -> None:
+        """New tasks take the first of the numbers that the description came with, so that none are left out."""
+        tasks = [item for item in self.items if isinstance(item, TaskSpec)]
+        new = (item.id for item in tasks if item.id not in self.tasks)
+        self.records.update(zip(new, sorted(item.id for item in tasks), strict=False))
 
     # --- what came of it --------------------------------------------------------------------------------
 
@@ -188,12 +196,7 @@ class _Comparison:
     def _is_same(self, item: TaskSpec, record: TaskRecord) -> bool:
         """What follows from a command, such as its key, need not be compared."""
         like, own = record.shared_spec, record.own
-        if not (
-            item.payload == record.payload
-            and item.needs == like.needs
-            and item.limits == like.limits
-            and item.priority == like.priority
-        ):
+        if not (item.payload == record.payload and is_like(item, like) and item.priority == like.priority):
             return False
         if own is None:
             return not item.after and item.extras == NO_EXTRAS

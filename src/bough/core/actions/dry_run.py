@@ -6,7 +6,8 @@ How far a changed description would reach is found on a copy of the workflow as 
 
 from __future__ import annotations
 
-from bough.core.actions import reset, task_actions
+from bough.core import populations
+from bough.core.actions import reset, task_actions, watching
 from bough.core.actions.amend import runs_again, waits_for_more
 from bough.core.actions.difference import Difference, alone, path_of
 from bough.core.graph.closure import STARTED, Changes, Closure, Part
@@ -30,6 +31,10 @@ def survey(state: State, action: Action) -> tuple[int, list[str]]:
         case news.DeclareDone():
             declared, left = task_actions.reach(state, action)
             return sum(stop - start for _, start, stop in declared), left
+        case news.AddMonitors() | news.EndEarly():
+            return watching.reach(state, action)
+        case news.SetRule():
+            return populations.count_members(state, action), []
         case news.Prioritise():
             return sum(stop - start for _, start, stop in task_actions.targets(state, action.target, 0)), []
     return task_actions.touched(state, action), _left(state, action)
@@ -43,7 +48,10 @@ def _left(state: State, action: Action) -> list[str]:
     if isinstance(action, news.Hold) and action.disabled:
         found = task_actions.targets(state, action.target, action.stop)
         busy = sum(ranges.size(record.runs(OCCUPYING_STATES, start, stop)) for record, start, stop in found)
-        return [f"{busy} of {name} run on; end them: bough stop --disable"] if busy else []
+        if not busy:
+            return []
+        what = f"{busy} running task{'s' if busy > 1 else ''} of {name}"
+        return [f"{what}; to end what runs as well: bough stop --disable {group.path or 'all'}"]
     if isinstance(action, news.Release) and action.enabled:
         if not group.disabled:
             return [f"{name}: is not disabled"]

@@ -158,6 +158,8 @@ def link_anew(state: State, effects: Effects | None, record: Record, again: rang
         ranges.take(free, start, stop)
     for start, stop in free:
         state.free(record, start, stop)
+        if effects is not None:
+            effects.freed.append((record, start, stop))
 
 
 def _blocked_elements(state: State, effects: Effects | None, record: Record) -> ranges.Ranges:

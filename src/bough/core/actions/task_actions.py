@@ -119,6 +119,8 @@ def released(state: State, effects: Effects | None, fact: facts.Released) -> Non
         for low, high in record.runs(bytes((HELD,)), start, stop):
             state.move(record, low, high, READY)
             record.make_ready(low, high)
+            if effects is not None:
+                effects.freed.append((record, low, high))
         if record.ready:
             state.enqueue(record)
 
@@ -246,6 +248,8 @@ def _wait_again(state: State, effects: Effects | None, record: Record, start: in
             dependencies.skip(state, effects, entry, group.skip_reason)
     if record.waits == 0:
         state.free(record, 0, 1)
+        if effects is not None:
+            effects.freed.append((record, 0, 1))
 
 
 def _elements_wait_again(state: State, effects: Effects | None, array: ArrayRecord, start: int, stop: int) -> None:
@@ -263,6 +267,8 @@ def _elements_wait_again(state: State, effects: Effects | None, array: ArrayReco
     if array.waits == 0:
         for low, high in free:
             state.free(array, low, high)
+            if effects is not None:
+                effects.freed.append((array, low, high))
 
 
 def killed(state: State, effects: Effects | None, fact: facts.Killed) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from bough.core import populations
 from bough.core.effects import Effects
 from bough.core.graph import readiness
 from bough.core.records.array_record import DONE, FAILED, UNSUCCESSFUL_STATES, WAITING, ArrayRecord, Record
@@ -16,9 +17,11 @@ from bough.core.records.group_record import GroupRecord, Waiter
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.core.storable import shortened
+from bough.model.array_indices import task_label
 from bough.model.events.orders import TellGroupFinished
+from bough.model.ids import number_of
 from bough.model.outcomes import Cause, Failure
-from bough.model.tasks import Dep, On
+from bough.model.tasks import ArraySpec, Dep, On
 
 _TASK = On.TASK
 
@@ -134,8 +137,16 @@ def failure_of_group(state: State, group: GroupRecord) -> Failure:
 
 def name_of(record: Record, index: int) -> str:
     """A task as people name it: task 12 (plot), task 7.3."""
-    number = f"{record.id}.{index}" if record.is_array else f"{record.id}"
+    number = label_of(record, index)
     return f"task {number} ({record.spec.name})" if record.spec.name else f"task {number}"
+
+
+def label_of(record: Record, index: int) -> str:
+    """A task's id as people write it: 12, or 7.3 of an array."""
+    if not record.is_array:
+        return str(number_of(record.id))
+    spec = record.spec
+    return task_label(record.id, index, spec.indices if isinstance(spec, ArraySpec) else "")
 
 
 def is_stale(entry: Waiter) -> bool:
@@ -187,16 +198,14 @@ def satisfy(state: State, effects: Effects | None, waiters: list[Waiter]) -> Non
         waiter.waits = waits
         if waits:
             continue
-        if type(waiter) is TaskRecord:
-            if waiter.state != WAITING:
-                continue  # it travels with what it waited for
-            if not waiter.group.workflow.memos:
-                state.task_free(waiter)
-                continue
+        if type(waiter) is TaskRecord and waiter.state != WAITING:
+            continue  # it travels with what it waited for
         if isinstance(waiter, GroupRecord):
             open_gate(state, effects, waiter)
         else:
             readiness.now_free(state, effects, waiter)
+            if effects is not None:
+                effects.freed.append((waiter, 0, waiter.length))
 
 
 def _satisfy_element(state: State, effects: Effects | None, array: ArrayRecord, index: int) -> None:
@@ -207,6 +216,8 @@ def _satisfy_element(state: State, effects: Effects | None, array: ArrayRecord, 
     array.element_waits.pop(index, None)
     if array.waits == 0 and array.states[index] == WAITING:
         readiness.elements_free(state, effects, array, index, index + 1)
+        if effects is not None:
+            effects.freed.append((array, index, index + 1))
 
 
 def open_gate(state: State, effects: Effects | None, group: GroupRecord) -> None:
@@ -218,6 +229,7 @@ def open_gate(state: State, effects: Effects | None, group: GroupRecord) -> None
 
 def ended(state: State, effects: Effects | None, record: Record, start: int, stop: int) -> None:
     """Elements reached an end: tell what waits for them, for the record, and for its group."""
+    state.watch.seen.forget(record.id, start, stop)
     if isinstance(record, TaskRecord):
         good = record.state == DONE
         if record.dependents:
@@ -231,6 +243,7 @@ def ended(state: State, effects: Effects | None, record: Record, start: int, sto
                 _tell(state, effects, record, index, awaited[index], good=good)
         if record.dependents and (not good or is_done(record)):
             _tell(state, effects, record, start, record.dependents, good=good)
+    populations.ended(state, effects, record, start, stop, good=good)
     group = record.group
     if not good:
         for above in group.chain():

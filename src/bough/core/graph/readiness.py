@@ -7,32 +7,57 @@ it runs if earlier runs left memos; what is found is done without running.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from bough.core.effects import Effects
-from bough.core.records.array_record import WAITING, ArrayRecord, Record
+from bough.core.records.array_record import READY, WAITING, ArrayRecord, Record
 from bough.core.records.group_record import GroupRecord
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.model import ranges
+from bough.model.events.facts import Freed
 from bough.model.events.orders import LookUpMemo
 from bough.model.ids import MemoKey, RecordId
 from bough.model.memo_keys import array_mark, full_key, success_mark
+from bough.model.reuse_scope import ReuseScope
 from bough.model.tasks import Dep, On, Reuse
 
 
 def now_free(state: State, effects: Effects | None, record: Record) -> None:
     """All that a record as a whole waited for is there."""
     if isinstance(record, TaskRecord):
-        if record.group.workflow.memos and record.key and record.trouble is None:
+        workflow = record.group.workflow
+        if workflow.memos and record.key and record.trouble is None and workflow.looks_up(always=_is_always(record)):
             record.awaits_memo = True
             if effects is not None:
-                effects.orders.append(LookUpMemo(RecordId(record.id), 0, 1, key_of(state, record)))
+                effects.orders.append(_look_up(state, record))
         else:
             state.task_free(record)
         return
     for start, stop in _without_own_waits(record, record.runs(bytes((WAITING,)), 0, record.length)):
         elements_free(state, effects, record, start, stop)
+
+
+def still_ready(freed: Iterable[tuple[Record, int, int]]) -> Iterator[Freed]:
+    """Of what became free in a turn, what no executor has got: at most one fact."""
+    loose: list[int] = []
+    parts: list[tuple[RecordId, int, int]] = []
+    for record, start, stop in freed:
+        if isinstance(record, TaskRecord):
+            if record.state == READY:
+                loose.append(record.id)
+        else:
+            parts += ((RecordId(record.id), low, high) for low, high in record.runs(bytes((READY,)), start, stop))
+    if not loose and not parts:
+        return
+    rows: list[tuple[RecordId, RecordId]] = []
+    for number in sorted(loose):
+        first, last = rows[-1] if rows else (number, number)
+        if number <= last + 1 and rows:
+            rows[-1] = (RecordId(first), RecordId(number))
+        else:
+            rows.append((RecordId(number), RecordId(number)))
+    yield Freed(tuple(rows), tuple(parts))
 
 
 def elements_free(
@@ -55,9 +80,18 @@ def elements_free(
         if wanted:
             array.awaits_memo = True
             if effects is not None:
-                effects.orders.append(LookUpMemo(array.spec.id, low, high, key_of(state, array, low), wanted))
+                effects.orders.append(_look_up(state, array, low, high, wanted))
         else:
             state.free(array, low, high)
+
+
+def _look_up(state: State, record: Record, start: int = 0, stop: int = 1, wanted: tuple[Reuse, ...] = ()) -> LookUpMemo:
+    always = _is_always(record) or record.group.workflow.reuse is ReuseScope.ALL
+    return LookUpMemo(RecordId(record.id), start, stop, key_of(state, record, start), wanted, always)
+
+
+def _is_always(record: Record) -> bool:
+    return record.shared_spec.always if isinstance(record, TaskRecord) else record.spec.always
 
 
 def _of_one_key(array: ArrayRecord, start: int, stop: int) -> Iterator[tuple[int, int]]:
@@ -126,17 +160,16 @@ def unanswered(state: State) -> Iterator[LookUpMemo]:
     for record in state.records.values():
         if not record.awaits_memo or record.waits:
             continue
-        number = RecordId(record.id)
         if isinstance(record, TaskRecord):
             if record.state == WAITING:
-                yield LookUpMemo(number, 0, 1, key_of(state, record))
+                yield _look_up(state, record)
         elif isinstance(record, ArrayRecord):
             for low, high in _lookups(record):
                 wanted = tuple(reuse for reuse in record.spec.reuse if reuse.start < high and low < reuse.stop)
                 if record.spec.fed:  # what came with its pages is not known any more: nothing will be found
                     wanted = (Reuse(low, high, RecordId(0), low),)
                 if wanted:
-                    yield LookUpMemo(number, low, high, key_of(state, record, low), wanted)
+                    yield _look_up(state, record, low, high, wanted)
 
 
 def _lookups(array: ArrayRecord) -> Iterator[tuple[int, int]]:

@@ -86,10 +86,13 @@ def add_task(state: State, spec: TaskSpec) -> TaskRecord:
         occurrences = group.workflow.occurrences
         record.occurrence = occurrences.get(spec.key, 0)
         occurrences[spec.key] = record.occurrence + 1
-    if record.own is not None and spec.extras.same_host_as:
-        state.has_near = True
-        if place := place_near(state, spec):
-            record.queue = state.queue_for(spec.needs, group, place)
+    if record.own is not None:
+        if spec.extras.same_host_as:
+            state.has_near = True
+            if place := place_near(state, spec):
+                record.queue = state.queue_for(spec.needs, group, place)
+        if spec.extras.watch:
+            group.workflow.watched = True
     state.records[spec.id] = record
     group.members.append(record)
     group.counts[WAITING] += 1
@@ -125,10 +128,13 @@ def add_array(state: State, spec: ArraySpec) -> ArrayRecord:
         StateWindow(0, None, bytes(count)) if spec.fed else bytearray(count),
         counts,
         deque(),
+        deque(),
     )
     record.paged = list(spec.pages)
     record.own_deps = dict(spec.element_after)
     record.open = spec.open
+    if spec.extras.watch:
+        group.workflow.watched = True
     state.open_arrays += spec.open
     state.records[spec.id] = record
     group.members.append(record)
@@ -152,6 +158,8 @@ def add_group(state: State, spec: GroupSpec) -> GroupRecord:
     parent = state.groups[spec.parent]
     group = GroupRecord(spec, parent)
     state.timed_groups += spec.timeout > 0
+    if spec.watch:
+        group.workflow.watched = True
     state.groups[spec.id] = group
     parent.children.append(group)
     parent.child_names.add(spec.name)
@@ -191,6 +199,8 @@ def _link_record(state: State, effects: Effects | None, record: Record) -> None:
             dependencies.finish(state, effects, group)
     if record.waits == 0:
         readiness.now_free(state, effects, record)
+        if effects is not None and (after or group.gated):
+            effects.freed.append((record, 0, record.length))
 
 
 def run_opened(state: State, effects: Effects | None, fact: facts.RunOpened) -> None:
@@ -205,7 +215,8 @@ def run_opened(state: State, effects: Effects | None, fact: facts.RunOpened) -> 
         workflow = group.workflow = Workflow(group)
     workflow.run, workflow.name, workflow.user = fact.run, fact.name, fact.user
     workflow.fail_fast, workflow.memos = fact.fail_fast, fact.memos
-    workflow.directory, workflow.token = fact.directory, fact.token
+    workflow.directory, workflow.token, workflow.reuse = fact.directory, fact.token, fact.reuse
+    workflow.base = fact.base
     state.workflows[fact.run] = workflow
 
 

@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from bough.core.records.array_record import OPEN_STATES
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.state import State
+from bough.errors import UserError
+from bough.model.array_indices import read_indices
 from bough.model.events import facts, news
-from bough.model.ids import ROOT
+from bough.model.ids import ROOT, number_of
+from bough.model.plurals import counted
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, TaskSpec
 
 Node = tuple[str, int]  # ("record" | "gate" | "group", id)
@@ -72,13 +75,13 @@ def check_pages(state: State, fact: news.PagesAdded) -> str | None:
     """Say why pages cannot be added, or None."""
     record = state.records.get(fact.record)
     if record is None or not isinstance(record.spec, ArraySpec):
-        return f"there is no array {fact.record}"
+        return f"there is no array {number_of(fact.record)}"
     if not getattr(record, "open", False):
-        return f"array {fact.record} is complete and takes no more tasks"
+        return f"array {number_of(fact.record)} is complete and takes no more tasks"
     at = record.length
     for page in fact.pages:
         if page.start != at or page.stop < page.start:
-            return f"array {fact.record}: the next page must begin at {at}, not at {page.start}"
+            return f"array {number_of(fact.record)}: the next page must begin at {at}, not at {page.start}"
         at = page.stop
     return None
 
@@ -128,14 +131,17 @@ class _Batch:
 
     def _add_record(self, item: TaskSpec | ArraySpec) -> str | None:
         if item.id in self.state.records or item.id in self.records:
-            return f"the id {item.id} is taken"
+            return f"the id {number_of(item.id)} is taken"
         if "\0" in item.name or "\0" in item.template or (type(item) is TaskSpec and "\0" in item.payload_path):
-            return f"the name of task {item.id}, or the place of its arguments, holds a NUL character; leave it out"
+            what = f"the name of task {number_of(item.id)}, or the place of its arguments"
+            return f"{what}, holds a NUL character; leave it out"
         group = self.state.groups.get(item.group)
         if group is None and item.group not in self.groups:
             return f"{_name(item)}: there is no group {item.group}"
         if group is not None and group.closed:
             return f"{_name(item)}: group {group.path} is closed; nothing can be added to it"
+        if item.needs.gpus and item.needs.gpus != int(item.needs.gpus):
+            return f"{_name(item)} asks for {item.needs.gpus:g} GPUs; give a whole number"
         problem = _check_array(item) if isinstance(item, ArraySpec) else None
         if problem:
             return problem
@@ -148,7 +154,7 @@ class _Batch:
         """Say what is wrong with a dependency, and whether it names something of the same batch that may name it."""
         own, other = self._workflow_at(_place(item)), self._workflow_of(dep)
         if other is not None and own is not other:
-            return f"{_name(item)} depends on {_target(dep)[0]} {dep.id}, which is in another workflow", True
+            return f"{_name(item)} depends on {_target(dep)[0]} {number_of(dep.id)}, which is in another workflow", True
         if dep.is_group:
             if dep.id == ROOT or (own is not None and dep.id == own.group.id):
                 return f"{_name(item)} cannot depend on the whole workflow it is part of", True
@@ -160,9 +166,13 @@ class _Batch:
         there = self.state.records.get(dep.id)
         length = there.length if there is not None else getattr(self.records.get(dep.id), "length", 1)
         if there is None and dep.id not in self.records:
-            return f"{_name(item)} depends on {dep.id}, which does not exist", True
+            return f"{_name(item)} depends on {number_of(dep.id)}, which does not exist", True
         if dep.on is On.TASK and not 0 <= dep.index < length:
-            return f"{_name(item)} depends on task {dep.id}.{dep.index}, but {dep.id} has {length} tasks", True
+            number = number_of(dep.id)
+            return (
+                f"{_name(item)} depends on task {number}.{dep.index}, but {number} has {counted(length, 'task')}",
+                True,
+            )
         return None, there is None and (isinstance(item, GroupSpec) or dep.id >= item.id)
 
     def _workflow_at(self, group: int) -> Workflow | None:
@@ -278,10 +288,12 @@ class _Batch:
 def _check_array(item: ArraySpec) -> str | None:
     """Say what is wrong with the elements of an array, or None."""
     if item.length < 0:
-        return f"{_name(item)} cannot have {item.length} tasks"
+        return f"{_name(item)} cannot have {counted(item.length, 'task')}"
+    if item.indices and (problem := _wrong_indices(item)):
+        return problem
     wrong = next((index for index, _ in item.element_after if not 0 <= index < item.length), None)
     if wrong is not None:
-        return f"{_name(item)} has dependencies for an element {wrong}, but has {item.length} tasks"
+        return f"{_name(item)} has dependencies for an element {wrong}, but has {counted(item.length, 'task')}"
     if item.table:
         return None
     at = 0
@@ -290,6 +302,14 @@ def _check_array(item: ArraySpec) -> str | None:
             return f"{_name(item)}: its pages do not follow each other at {at}"
         at = page.stop
     return None if at == item.length else f"{_name(item)}: its pages hold {at} rows, not {item.length}"
+
+
+def _wrong_indices(item: ArraySpec) -> str:
+    try:
+        many = sum(map(len, read_indices(item.indices, "the indexes")))
+    except UserError as error:
+        return f"{_name(item)}: {error}"
+    return "" if many == item.length else f"{_name(item)}: it has {item.length} tasks, and {many} indexes for them"
 
 
 def _members(group: GroupRecord) -> Iterator[Node]:
@@ -322,4 +342,4 @@ def _name(item: Item | None) -> str:
     if isinstance(item, GroupSpec):
         return f"group {item.name}"
     word = "array" if isinstance(item, ArraySpec) else "task"
-    return item.name or f"{word} {item.id}"
+    return item.name or f"{word} {number_of(item.id)}"

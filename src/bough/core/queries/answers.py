@@ -16,11 +16,18 @@ from bough.core.records.array_record import Record
 from bough.core.records.attempts import Span
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.group_record import GroupRecord, Workflow
+from bough.core.records.pilot_record import PilotRecord
+from bough.core.records.site_record import SiteRecord
 from bough.core.records.task_record import TaskRecord
+from bough.core.records.task_series import Seen
 from bough.core.state import State
+from bough.model import ranges
+from bough.model.availability import SiteRule
 from bough.model.ids import ROOT, ExecutorId, GroupId, RecordId, Seconds, SpanId
 from bough.model.resources import Needs
-from bough.model.states import ENDED, LABELS, OCCUPYING, OPEN, TaskState
+from bough.model.reuse_scope import ReuseScope
+from bough.model.site_specs import PilotId, PilotState, SiteSpec
+from bough.model.states import ENDED, OCCUPYING, OPEN, TaskState, counts_of, labels_of
 from bough.model.tasks import ArraySpec, Page, TaskSpec
 
 __all__ = [
@@ -35,6 +42,8 @@ __all__ = [
     "Preview",
     "RecordInfo",
     "RetiredCopy",
+    "SeenMetric",
+    "SeenNow",
     "TaskCounts",
     "TaskInfo",
     "WorkflowInfo",
@@ -42,15 +51,16 @@ __all__ = [
     "as_executor",
     "as_group",
     "as_record",
+    "as_seen",
     "as_workflow",
     "count_tasks",
     "covers",
     "groups_below",
     "subtree_of",
-    "task_label",
 ]
 
-_IN_TEXT = (*sorted(ENDED), *sorted(OPEN))  # the order of states in "12 done, 1 failed"
+RECENT = 64  # values of a metric that are told with the latest
+_IN_TEXT = (*labels_of(ENDED), *labels_of(OPEN))  # the order of states in "12 done, 1 failed"
 
 Part = tuple[int, int]  # elements [start, stop)
 
@@ -69,6 +79,25 @@ class Attempt(msgspec.Struct, frozen=True):
     def has(self, index: int) -> bool:
         """Whether the end of an element was not reported."""
         return covers(self.left, index)
+
+
+class SeenMetric(msgspec.Struct, frozen=True):
+    """A metric of a running task: its latest value, and those before it, thinned."""
+
+    step: float
+    value: float
+    total: int  # steps of a whole run, 0: not known
+    recent: tuple[float, ...]
+
+
+class SeenNow(msgspec.Struct, frozen=True):
+    """What was seen of a task that runs."""
+
+    record: RecordId
+    index: int
+    at: Seconds  # when the latest was
+    metrics: dict[str, SeenMetric]
+    tags: tuple[str, ...]
 
 
 class TaskInfo(msgspec.Struct, frozen=True):
@@ -113,11 +142,12 @@ class TaskCounts(msgspec.Struct, frozen=True):
 
     def labels(self) -> dict[str, int]:
         """The states of which there is a task, each with its number."""
-        return {LABELS[state]: count for state, count in enumerate(self.by_state) if count}
+        return {word: count for word, count in counts_of(self.by_state).items() if count}
 
     def __str__(self) -> str:
         """Read as in "12 done, 1 failed"."""
-        words = [f"{self.by_state[state]} {LABELS[state]}" for state in _IN_TEXT if self.by_state[state]]
+        counts = counts_of(self.by_state)
+        words = [f"{counts[word]} {word}" for word in _IN_TEXT if counts[word]]
         return ", ".join(words) or "no tasks"
 
 
@@ -150,6 +180,7 @@ class WorkflowInfo(msgspec.Struct, frozen=True):
     group_closed: bool
     finished: bool
     failed: bool
+    reuse: ReuseScope = ReuseScope.ALL
 
 
 class RecordInfo(msgspec.Struct, frozen=True):
@@ -186,7 +217,43 @@ class ExecutorInfo(msgspec.Struct, frozen=True):
     is_draining: bool
     is_suspended: bool
     is_manual: bool
-    spans: int
+    tasks: int  # that it has, running or to be started next
+    python: str
+    is_away: bool  # its site is
+    free: dict[str, float]  # what no task has, by resource; below 0 when something waits behind others
+
+    def used(self) -> dict[str, float]:
+        """What tasks have of each resource."""
+        return {name: most - max(0, self.free[name]) for name, most in self.capacity.amounts().items()}
+
+
+class PilotInfo(msgspec.Struct, frozen=True):
+    """A pilot that has not ended. `asked`: when."""
+
+    pilot: PilotId
+    site: str
+    state: PilotState
+    handle: str
+    asked: Seconds
+
+
+class SiteInfo(msgspec.Struct, frozen=True):
+    """A site: its rule, and whether it is away. `since`: when it left or came back; 0: it was always there."""
+
+    name: str
+    rule: SiteRule
+    is_away: bool
+    reason: str
+    by_hand: bool
+    since: Seconds
+    executors: int
+    cores: float
+    tasks: int  # that they have, running or to be started next
+    spec: SiteSpec | None = None  # its definition
+    pilots: tuple[PilotInfo, ...] = ()
+    rests_until: Seconds = 0.0  # no pilot is asked for before
+    trouble: str = ""  # what the last pilot said that failed
+    deadline: Seconds = 0.0  # while it is away: when what runs there must have ended
 
 
 class ExecutorCounts(msgspec.Struct, frozen=True):
@@ -243,9 +310,17 @@ def covers(left: Iterable[Sequence[int]], index: int) -> bool:
     return any(low <= index < high for low, high in left)
 
 
-def task_label(record: Record, index: int) -> str:
-    """A task's id as people write it."""
-    return f"{record.id}.{index}" if record.is_array else str(record.id)
+def as_seen(record: int, index: int, seen: Seen) -> SeenNow:
+    """What was seen of a task."""
+    metrics: dict[str, SeenMetric] = {}
+    times = [one.at for one in seen.fired] + [one.at for one in seen.troubles]
+    for name, series in seen.metrics.items():
+        if series.points:
+            step, at, value = series.points[-1]
+            recent = tuple(value for _, _, value in series.points[-RECENT:])
+            metrics[name] = SeenMetric(step, value, series.total, recent)
+            times.append(at)
+    return SeenNow(RecordId(record), index, max(times, default=0.0), metrics, tuple(seen.tags))
 
 
 def as_attempt(span: Span, *, is_late: bool = False) -> Attempt:
@@ -268,8 +343,37 @@ def as_executor(executor: ExecutorRecord) -> ExecutorInfo:
         executor.draining,
         bool(executor.suspended),
         is_manual(executor),
-        len(executor.spans),
+        sum(ranges.size(span.left) for span in executor.spans.values()),
+        executor.python,
+        executor.away,
+        {name: executor.free(name) for name in executor.capacity.amounts()},
     )
+
+
+def as_site(site: SiteRecord) -> SiteInfo:
+    """A site as an answer; people who take tasks by hand belong to none."""
+    executors = [executor for executor in site.executors.values() if not is_manual(executor)]
+    return SiteInfo(
+        site.name,
+        site.rule,
+        site.away,
+        site.reason,
+        site.by_hand,
+        site.since,
+        sum(executor.members for executor in executors),
+        sum(executor.capacity.cores for executor in executors),
+        sum(ranges.size(span.left) for executor in executors for span in executor.spans.values()),
+        site.spec,
+        tuple(as_pilot(pilot) for pilot in site.pilots.values()),
+        site.rests_until,
+        site.trouble,
+        site.deadline,
+    )
+
+
+def as_pilot(pilot: PilotRecord) -> PilotInfo:
+    """A pilot as an answer."""
+    return PilotInfo(pilot.id, pilot.site, pilot.state, pilot.handle, pilot.asked)
 
 
 def as_group(group: GroupRecord) -> GroupInfo:
@@ -304,6 +408,7 @@ def as_workflow(workflow: Workflow) -> WorkflowInfo:
         group.closed,
         group.finished,
         bool(group.failed_by),
+        workflow.reuse,
     )
 
 
@@ -328,6 +433,22 @@ def count_tasks(groups: Iterable[GroupRecord]) -> TaskCounts:
             if count:
                 totals[state] += count
     return TaskCounts(tuple(totals))
+
+
+def combined_state(counts: TaskCounts) -> TaskState:
+    """The state of several tasks as that of one."""
+    by_state = counts.by_state
+    for state in (TaskState.FAILED, TaskState.RUNNING):
+        if by_state[state]:
+            return state
+    if counts.out:
+        return TaskState.RUNNING
+    if counts.unfinished:
+        return TaskState.WAITING
+    for state in (TaskState.CANCELLED, TaskState.SKIPPED):
+        if by_state[state]:
+            return state
+    return TaskState.DONE
 
 
 def subtree_of(group: GroupRecord) -> Iterator[GroupRecord]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 
-from bough.core import explain, retirement
-from bough.core.actions import amend, difference, dry_run, task_actions
+from bough.core import explain, populations, retirement
+from bough.core.actions import amend, difference, dry_run, task_actions, watching
 from bough.core.actions.difference import Difference
 from bough.core.actions.manual import is_manual
+from bough.core.graph.dependencies import is_final, label_of
 from bough.core.graph.readiness import unanswered
 from bough.core.machine import Machine
 from bough.core.queries.answers import (
@@ -23,34 +24,42 @@ from bough.core.queries.answers import (
     GroupInfo,
     GroupTry,
     Part,
+    PilotInfo,
     Preview,
     RetiredCopy,
+    SeenNow,
+    SiteInfo,
     TaskCounts,
     TaskInfo,
     WorkflowInfo,
     as_attempt,
     as_executor,
     as_group,
+    as_pilot,
     as_record,
+    as_seen,
+    as_site,
     as_workflow,
+    combined_state,
     count_tasks,
     covers,
     groups_below,
     subtree_of,
-    task_label,
 )
-from bough.core.records.array_record import ArrayRecord, Record
+from bough.core.records.array_record import OCCUPYING_STATES, OPEN_STATES, ArrayRecord, Record
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State, TimerKind
+from bough.model.availability import ALWAYS
 from bough.model.events.facts import Cancelled, Killed
 from bough.model.events.news import Action, CallsEnded, WorkNews
-from bough.model.events.orders import LookUpMemo
-from bough.model.ids import ROOT, ExecutorId, GroupId, RecordId, Seconds, SpanId
+from bough.model.events.orders import EndSpan, LookUpMemo, WatchSpan
+from bough.model.ids import NUMBERS, ROOT, ExecutorId, GroupId, RecordId, Seconds, SpanId, number_of
 from bough.model.outcomes import Cause, Failure, Success
 from bough.model.resources import Needs
+from bough.model.site_specs import PilotId
 from bough.model.states import UNSUCCESSFUL, TaskState, as_bytes
-from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, Page, TaskSpec
+from bough.model.tasks import NODE_ATTRIBUTE, ArraySpec, Dep, GroupSpec, Item, On, Page, TaskSpec
 
 _UNSUCCESSFUL = as_bytes(UNSUCCESSFUL)
 _NOT_CANCELLED = as_bytes(UNSUCCESSFUL - {TaskState.CANCELLED})
@@ -137,7 +146,7 @@ class Queries:
     def label(self, record: int, index: int) -> str:
         """A task's id as people write it."""
         found = self._find(record)
-        return task_label(found, index) if found is not None else f"{record}.{index}"
+        return label_of(found, index) if found is not None else f"{number_of(record)}.{index}"
 
     def path_of(self, record: int) -> str | None:
         """The path of a task: that of its group, and its name."""
@@ -149,7 +158,7 @@ class Queries:
         found = self._there(record)
         group = found.group
         return TaskInfo(
-            task_label(found, index),
+            label_of(found, index),
             RecordId(found.id),
             index,
             found.is_array,
@@ -227,6 +236,10 @@ class Queries:
         """Memo lookups that a server before this one was to answer, and did not."""
         return list(unanswered(self._state))
 
+    def reused_parts(self, target: Dep) -> list[tuple[RecordId, int, int]]:
+        """The tasks of an array or a group that were reused from earlier runs."""
+        return populations.reused_parts(self._state, target)
+
     # --- attempts ----------------------------------------------------------------------------------
 
     def attempt(self, span: int) -> Attempt | None:
@@ -248,6 +261,14 @@ class Queries:
         known = self._state.records.get(record)
         found = self._state.attempts.at(known, index) if known is not None else None
         return as_attempt(found) if found is not None else None
+
+    def seen(self) -> Iterator[SeenNow]:
+        """What was seen of tasks that executors have."""
+        for record, elements in self._state.watch.seen.by_record.items():
+            known = self._state.records[record]
+            for index, seen in elements.items():
+                if known.state_of(index) in OCCUPYING_STATES:
+                    yield as_seen(record, index, seen)
 
     def attempts(self) -> list[Attempt]:
         """All spans that executors have; for a server that begins."""
@@ -271,6 +292,11 @@ class Queries:
         """As `spans_on`, with what is in them; those of which nothing is left are left out."""
         known = self._state.executors.get(ExecutorId(executor))
         return [as_attempt(span) for span in known.spans.values() if span.left] if known is not None else []
+
+    def orders_again(self, span: int) -> list[WatchSpan | EndSpan]:
+        """What an executor that is back may not have heard of a span."""
+        found = self._state.spans.get(span)
+        return list(watching.orders_again(self._state, found)) if found is not None else []
 
     def is_wanted(self, span: int, executor: int) -> bool:
         """Whether what an executor has of a span may still be of use."""
@@ -304,6 +330,41 @@ class Queries:
         tops = [known[GroupId(group)] for group in groups if group in known]
         return count_tasks(one for top in tops for one in subtree_of(top))
 
+    def how_to_start(self, groups: Iterable[int]) -> str:
+        """What lets tasks of these groups start that are held: a group that is disabled must be enabled."""
+        tops = [self._state.groups[GroupId(group)] for group in groups if group in self._state.groups]
+        inside = (one for top in tops for one in (*top.chain(), *subtree_of(top)))
+        disabled = next((one for one in inside if one.disabled), None)
+        if disabled is None:
+            return "release them with bough release"
+        return f"the group {disabled.path or 'of all'} is disabled: bough enable {disabled.path or 'all'}"
+
+    def node_counts(self, run: int) -> TaskCounts:
+        """The tasks of a workflow by state; a group that stands for one node of a DAG counts as one."""
+        totals = [0] * len(TaskState)
+        found = self._state.workflows.get(run)
+        stack = [found.group] if found is not None else []
+        while stack:
+            group = stack.pop()
+            if any(key == NODE_ATTRIBUTE for key, _ in group.attributes):
+                totals[combined_state(count_tasks(subtree_of(group)))] += 1
+                continue
+            for state, count in enumerate(group.counts):
+                totals[state] += count
+            stack += group.children
+        return TaskCounts(tuple(totals))
+
+    def cancellable(self, run: int, names: Container[str] | None) -> list[int]:
+        """The tasks and arrays of a workflow that have not ended, and are not final; `names`: only these."""
+        found = self._state.workflows.get(run)
+        return [
+            record.id
+            for record in (found.group.records() if found is not None else ())
+            if (names is None or record.spec.name in names)
+            and not is_final(record)
+            and record.runs(OPEN_STATES, 0, record.length)
+        ]
+
     def counts_by_group(self) -> dict[GroupId, TaskCounts]:
         """The tasks of every group by itself."""
         return {GroupId(group.id): TaskCounts(tuple(group.counts)) for group in self._state.groups.values()}
@@ -320,6 +381,26 @@ class Queries:
         """The workflow of a run."""
         found = self._state.workflows.get(run)
         return as_workflow(found) if found is not None else None
+
+    def numbered(self, number: int, name: str = "") -> list[TaskInfo]:
+        """The tasks and arrays of a number, in every workflow or in those of a name."""
+        found: list[TaskInfo] = []
+        for workflow in self._state.workflows.values():
+            for base in (workflow.base,) if workflow.base else (0, workflow.run * NUMBERS):
+                record = self._state.records.get(base + number)
+                if record is not None and record.group.workflow is workflow and name in {"", workflow.name}:
+                    found.append(self.task(record.id, 0))
+        return found
+
+    def is_fed(self, run: int) -> bool:
+        """Whether an array of a workflow takes more tasks."""
+        records = self._state.workflows[run].group.records()
+        return any(isinstance(record, ArrayRecord) and record.open for record in records)
+
+    def last_record(self, run: int) -> int:
+        """The record of a workflow with the highest number, 0 if it has none: all of its records are looked at."""
+        records = self._state.workflows[run].group.records()
+        return max((record.id for record in records), key=number_of, default=0)
 
     def workflows_named(self, text: str) -> list[WorkflowInfo]:
         """The workflows of a name, or the one whose group has it, such as name#7."""
@@ -435,7 +516,7 @@ class Queries:
             return ""
         held = counts.by_state[TaskState.HELD]
         if held:
-            return f"{held} of its tasks are held; release them with bough release"
+            return f"{held} of its tasks are held; {self.how_to_start([workflow.group.id])}"
         if counts.ready:
             if all(executor.draining for executor in self._state.executors.values()):
                 return f"{counts.ready} of its tasks are ready and there is no executor"
@@ -472,6 +553,34 @@ class Queries:
     def executors(self) -> list[ExecutorInfo]:
         """All executors."""
         return [as_executor(executor) for executor in self._state.executors.values()]
+
+    def sites(self) -> list[SiteInfo]:
+        """All sites that have executors, a rule or a definition, or are away."""
+        found = [as_site(site) for site in self._state.sites.values()]
+        return [site for site in found if site.executors or site.is_away or site.spec or site.rule != ALWAYS]
+
+    def checkpoint(self, record: int, index: int) -> bytes | None:
+        """The digest of the checkpoint with which the next attempt of a task begins, if the server keeps one."""
+        return self._state.checkpoints.get(record, {}).get(index)
+
+    def checkpoints(self, record: int, start: int, stop: int) -> list[int]:
+        """The elements of a range that have one."""
+        return sorted(index for index in self._state.checkpoints.get(record, ()) if start <= index < stop)
+
+    def site(self, name: str) -> SiteInfo | None:
+        """A site, if there is something to know of it."""
+        found = self._state.sites.get(name)
+        return as_site(found) if found is not None else None
+
+    def pilot(self, number: PilotId) -> PilotInfo | None:
+        """A pilot that has not ended."""
+        found = self._state.pilots.get(number)
+        return as_pilot(found) if found is not None else None
+
+    def is_away(self, site: str) -> bool:
+        """Whether a site is away."""
+        found = self._state.sites.get(site)
+        return found is not None and found.away
 
     def executor_numbers(self) -> list[ExecutorId]:
         """The numbers of all executors."""
@@ -551,7 +660,7 @@ class Queries:
 
     def retired_pieces(self, run: int) -> Iterator[bytes]:
         """A workflow that may retire as bytes, piece by piece; no turn may change it before the last piece."""
-        return retirement.pieces(self._state.workflows[run])
+        return retirement.pieces(self._state, run)
 
     def pack_retired(self, pieces: list[bytes]) -> bytes:
         """The pieces of a workflow as one; this is what `RunRevived` carries."""

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from bough.core.records.group_record import GroupRecord, Waiter
-from bough.core.records.ready_queue import ReadyQueue
+from bough.core.records.ready_queue import CAME_BACK, HAD_RUN, ReadyQueue
 from bough.core.records.task_record import TaskRecord
 from bough.model import ranges
 from bough.model.ids import Seconds
@@ -61,12 +61,13 @@ class ArrayRecord(msgspec.Struct, eq=False):
     states: bytearray | StateWindow  # the latter if it is fed
     counts: list[int]  # of its elements by state
     ready_ranges: deque[list[int]]  # [start, stop, attempt] in the order they go out
+    given_back: deque[list[int]]  # the same, of elements that had run: these go before
     ready: int = 0
     waits: int = 0  # of the array as a whole
     generation: int = 0
     held: bool = False
     held_ranges: Ranges = []  # elements that are held one by one
-    urgent: bool = False
+    urgent: int = 0  # see `ready_queue`
     open: bool = False
     awaits_memo: bool = False
     avoided: dict[int, tuple[int, ...]] = {}  # where elements failed for reasons of the place
@@ -114,7 +115,8 @@ class ArrayRecord(msgspec.Struct, eq=False):
     def avoid(self) -> tuple[int, ...]:
         """Executors that the elements that go next should rather not go to."""
         shunned = self.avoided
-        return shunned.get(self.ready_ranges[0][0], ()) if shunned and self.ready_ranges else ()
+        first = self.given_back or self.ready_ranges
+        return shunned.get(first[0][0], ()) if shunned and first else ()
 
     def avoid_at(self, index: int, executor: int) -> None:
         """See `TaskRecord.avoid_at`."""
@@ -126,7 +128,7 @@ class ArrayRecord(msgspec.Struct, eq=False):
         An element with dependencies of its own goes alone, because its memo key is its own; so does one that is
         not to go everywhere.
         """
-        start, stop, attempt = self.ready_ranges[0]
+        start, stop, attempt = (self.given_back or self.ready_ranges)[0]
         stop = min(stop, start + limit)
         for special in (self.own_deps, self.avoided):
             if special:
@@ -149,8 +151,8 @@ class ArrayRecord(msgspec.Struct, eq=False):
             return states.runs(wanted, start, stop)  # type: ignore[union-attr]
         return ranges.runs_of(states, wanted, start, min(stop, self.length))
 
-    def make_ready(self, start: int, stop: int, *, first: bool = False) -> None:
-        """See `TaskRecord.make_ready`; `first`: before those that never ran."""
+    def make_ready(self, start: int, stop: int, *, first: int = 0) -> None:
+        """See `TaskRecord.make_ready`; `first`: how urgent they are, see `ready_queue`."""
         self.ready += stop - start
         tried = self.attempts
         if not tried or not any(index in tried for index in range(start, stop)):
@@ -163,12 +165,12 @@ class ArrayRecord(msgspec.Struct, eq=False):
                 runs[-1][1] = index + 1
             else:
                 runs.append([index, index + 1, attempt])
-        for entry in reversed(runs) if first else runs:
+        for entry in reversed(runs) if first == CAME_BACK else runs:
             self._enqueue(entry, first=first)
 
-    def _enqueue(self, entry: list[int], *, first: bool) -> None:
-        waiting = self.ready_ranges
-        if first:
+    def _enqueue(self, entry: list[int], *, first: int) -> None:
+        waiting = self.given_back if first == HAD_RUN else self.ready_ranges
+        if first == CAME_BACK:
             waiting.appendleft(entry)
         elif waiting and waiting[-1][1] == entry[0] and waiting[-1][2] == entry[2]:
             waiting[-1][1] = entry[1]
@@ -185,21 +187,19 @@ class ArrayRecord(msgspec.Struct, eq=False):
     def unready(self, start: int, stop: int) -> None:
         """See `TaskRecord.unready`."""
         self.ready -= stop - start
-        waiting = self.ready_ranges
+        waiting = self.given_back or self.ready_ranges
         head = waiting[0]
         if head[0] == start and stop <= head[1]:  # the usual case: from the front
             if stop == head[1]:
                 waiting.popleft()
             else:
                 head[0] = stop
-            return
-        kept: deque[list[int]] = deque()
-        for low, high, attempt in waiting:
-            if low < start:
-                kept.append([low, min(high, start), attempt])
-            if high > stop:
-                kept.append([max(low, stop), high, attempt])
-        self.ready_ranges = kept
+        else:
+            self.ready_ranges = _without(self.ready_ranges, start, stop)
+            if self.given_back:
+                self.given_back = _without(self.given_back, start, stop)
+        if self.urgent == HAD_RUN and not self.given_back:
+            self.urgent = 0
 
     def withdraw(self, start: int, stop: int) -> None:
         """See `TaskRecord.withdraw`."""
@@ -261,6 +261,17 @@ class ArrayRecord(msgspec.Struct, eq=False):
             found.append(paged[low])
             low += 1
         return tuple(found)
+
+
+def _without(waiting: deque[list[int]], start: int, stop: int) -> deque[list[int]]:
+    """What waits, without [start, stop)."""
+    kept: deque[list[int]] = deque()
+    for low, high, attempt in waiting:
+        if low < start:
+            kept.append([low, min(high, start), attempt])
+        if high > stop:
+            kept.append([max(low, stop), high, attempt])
+    return kept
 
 
 _start = attrgetter("start")

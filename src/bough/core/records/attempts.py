@@ -38,6 +38,7 @@ class Span:
         "left",
         "load",
         "many",
+        "queue",
         "queued",
         "record",
         "start",
@@ -60,6 +61,7 @@ class Span:
     ) -> None:
         self.id = number
         self.record = record
+        self.queue = record.queue  # whose needs it occupies; the record may ask for more by now
         self.start = start
         self.stop = stop
         self.attempt = attempt

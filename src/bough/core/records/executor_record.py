@@ -4,7 +4,8 @@ What does not fit at once may still go to an executor if it is short: it waits t
 with short tasks never idles for a round trip. A relay cuts up the spans that it is given, so a span occupies as many
 cores there as elements of it can run at once, its *width*, and gives them back one by one as elements end. Rule: a span
 that was placed to start at once fits, together with all that the executor already held; what waits behind is short,
-and never behind long tasks alone; a task for a relay must fit one of the executors behind it.
+and never behind long tasks alone; a task for a relay must fit one of the executors behind it; a function that says its
+Python goes only to an executor with that minor version.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class ExecutorRecord:
 
     __slots__ = (
         "_others",
+        "away",
         "backlog_limit",
         "capacity",
         "cores_free",
@@ -40,6 +42,8 @@ class ExecutorRecord:
         "load",
         "long_cores",
         "pid",
+        "pilot",
+        "python",
         "site",
         "spans",
         "suspended",
@@ -54,8 +58,10 @@ class ExecutorRecord:
         self.site = joined.site
         self.host = joined.host
         self.pid = joined.pid
+        self.pilot = joined.pilot
         self.capacity = capacity
         self.until = joined.until
+        self.python = joined.python  # empty: not known
         self.cores_free = capacity.cores  # below 0 when something waits behind others
         self._others = {name: amount for name, amount in capacity.amounts().items() if name != "cores"}
         self.spans: dict[int, Span] = {}
@@ -63,6 +69,7 @@ class ExecutorRecord:
         self.load: Seconds = 0.0  # expected seconds of short work that it has
         self.long_cores = 0.0  # that tasks hold which are not known to be short
         self.draining = False
+        self.away = False  # its site is, see `core.sites`
         self.suspended: Seconds = 0.0  # until when it gets nothing, because too much went wrong there
         self.suspensions = 0
         self.trouble = 0  # tasks in a row that failed here and worked elsewhere
@@ -70,7 +77,16 @@ class ExecutorRecord:
     @property
     def joined(self) -> ExecutorJoined:
         """The fact that would bring it here as it is now."""
-        return ExecutorJoined(self.id, self.site, self.host, self.pid, self.capacity, self.until)
+        return ExecutorJoined(
+            self.id,
+            self.site,
+            self.host,
+            self.pid,
+            self.capacity,
+            self.until,
+            python=self.python,
+            pilot=self.pilot,
+        )
 
     def free(self, resource: str) -> float:
         """How much of a resource is free now."""
@@ -79,14 +95,18 @@ class ExecutorRecord:
     def fits(self, work: Record) -> bool:
         """Whether a task of this work could start now."""
         queue = work.queue
-        if queue.cores > self.cores_free:
+        if queue.cores > self.cores_free or (queue.python and not self.runs(queue.python)):
             return False
         return queue.plain or all(amount <= self._others.get(name, 0) for name, amount in others_of(work.needs))
+
+    def runs(self, python: str) -> bool:
+        """Whether functions of this Python can run here; of none: whether commands can."""
+        return not python or python == self.python or not self.python
 
     def could_fit(self, needs: Needs) -> bool:
         """Whether a task with these needs could start if nothing else ran."""
         has = self.capacity.amounts()
-        return all(amount <= has.get(name, 0) for name, amount in needs.amounts().items())
+        return self.runs(needs.python) and all(amount <= has.get(name, 0) for name, amount in needs.amounts().items())
 
     def takes_backlog(self, work: Record) -> bool:
         """Whether a short task may wait here although the cores are busy, and not with long tasks alone."""
@@ -96,13 +116,13 @@ class ExecutorRecord:
             and self.load < self.backlog_limit
             and len(self.spans) < min(TRUST * runtime.seen, MAX_BACKLOG)
             and work.queue.cores <= self.capacity.cores - self.long_cores
-            and (work.queue.plain or self.could_fit(work.needs))
+            and (self.runs(work.queue.python) if work.queue.plain else self.could_fit(work.needs))
         )
 
     def is_open(self) -> bool:
         """Whether it may take anything at all."""
         if self.cores_free > 0 or (self.load < self.backlog_limit and len(self.spans) < MAX_BACKLOG):
-            return not (self.draining or self.suspended)
+            return not (self.draining or self.suspended or self.away)
         return False
 
     def ends_before(self, work: Record, now: Seconds) -> bool:
@@ -111,11 +131,12 @@ class ExecutorRecord:
 
     def add(self, span: Span) -> None:
         """Take a span."""
-        queue = span.record.queue
+        queue = span.queue
         cores = queue.cores
         self.spans[span.id] = span
         self.cores_free -= cores
         queue.workflow.cores += cores
+        queue.workflow.served = span.id
         if queue.limits:
             occupy_limits(queue.limits, 1)
         if span.load:
@@ -127,7 +148,7 @@ class ExecutorRecord:
 
     def drop(self, span: Span) -> None:
         """Let go of a span."""
-        queue = span.record.queue
+        queue = span.queue
         cores = queue.cores
         del self.spans[span.id]
         self.cores_free += cores
@@ -150,7 +171,7 @@ class ExecutorRecord:
         free = self.capacity.amounts()
         found: list[Span] = []
         for span in self.spans.values():
-            needs = span.record.needs.amounts()
+            needs = span.queue.needs.amounts()
             if any(amount > free.get(name, 0) for name, amount in needs.items()):
                 break
             for name, amount in needs.items():
@@ -184,7 +205,7 @@ class RelayExecutorRecord(ExecutorRecord):
     def joined(self) -> ExecutorJoined:
         """The fact that would bring it here as it is now."""
         return ExecutorJoined(
-            self.id, self.site, self.host, self.pid, self.capacity, self.until, self.members, self.each
+            self.id, self.site, self.host, self.pid, self.capacity, self.until, self.members, self.each, self.python
         )
 
     def resize(self, fact: ExecutorResized) -> None:
@@ -209,7 +230,11 @@ class RelayExecutorRecord(ExecutorRecord):
     def could_fit(self, needs: Needs) -> bool:
         """Whether a task with these needs could start on one of them if nothing else ran."""
         has = self.each.amounts()
-        return self.members > 0 and all(amount <= has.get(name, 0) for name, amount in needs.amounts().items())
+        return (
+            self.members > 0
+            and self.runs(needs.python)
+            and all(amount <= has.get(name, 0) for name, amount in needs.amounts().items())
+        )
 
     def takes_backlog(self, work: Record) -> bool:
         """As for any executor, as long as one of those behind it could ever run it."""
@@ -266,16 +291,16 @@ class RelayExecutorRecord(ExecutorRecord):
 
     def _take(self, span: Span, tasks: int) -> None:
         """Occupy what so many tasks of a span need, or give it back."""
-        record = span.record
-        cores = tasks * record.queue.cores
+        queue = span.queue
+        cores = tasks * queue.cores
         self.cores_free -= cores
-        record.queue.workflow.cores += cores
-        if record.queue.limits:
-            occupy_limits(record.queue.limits, tasks)
+        queue.workflow.cores += cores
+        if queue.limits:
+            occupy_limits(queue.limits, tasks)
         if not span.load:
             self.long_cores += cores
-        if not record.queue.plain:
-            self._occupy(record.needs, -tasks)
+        if not queue.plain:
+            self._occupy(queue.needs, -tasks)
 
     def front(self) -> list[Span]:
         """The spans that run, or start next."""

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from bough.core.data.declared_files import DeclaredFiles
-from bough.model.ids import Seconds
+from bough.model.ids import BlobId, Seconds
 from bough.model.outcomes import Failure
+from bough.model.reuse_scope import ReuseScope
 from bough.model.states import TaskState
-from bough.model.tasks import GroupSpec
+from bough.model.tasks import Dep, GroupSpec
 
 if TYPE_CHECKING:
     from bough.core.records.array_record import Record
@@ -35,6 +36,7 @@ class Workflow:
     """What one script or file submitted: a run of its own."""
 
     __slots__ = (
+        "base",
         "closed",
         "cores",
         "directory",
@@ -45,9 +47,12 @@ class Workflow:
         "memos",
         "name",
         "occurrences",
+        "reuse",
         "run",
+        "served",
         "token",
         "user",
+        "watched",
     )
 
     def __init__(self, group: GroupRecord) -> None:
@@ -56,14 +61,22 @@ class Workflow:
         self.name = ""
         self.fail_fast = False
         self.memos = False  # earlier runs may hold results: look before running
+        self.reuse = ReuseScope.ALL  # where tasks look that do not say `always`
         self.directory = ""
         self.token = ""
         self.user = ""
+        self.base = 0  # of the numbers of its records, see `model.ids`
         self.closed = False  # its end was recorded
         self.first_failure: Failure | None = None  # with fail-fast: why nothing more is started
         self.occurrences: dict[bytes, int] = {}
         self.files = DeclaredFiles()
         self.cores = 0.0  # that its spans hold or wait for now
+        self.watched = False  # something in it is watched, or was
+        self.served = 0  # the last of its spans that was placed
+
+    def looks_up(self, *, always: bool) -> bool:
+        """Whether there may be a success of an earlier run for a task with a key."""
+        return self.memos and (always or self.reuse is not ReuseScope.NONE)
 
 
 class GroupRecord:
@@ -82,6 +95,7 @@ class GroupRecord:
         "disabled",
         "failed_by",
         "finished",
+        "gated",
         "generation",
         "held",
         "id",
@@ -101,6 +115,7 @@ class GroupRecord:
         "waiting_for_end",
         "waiting_for_gate",
         "waits",
+        "watch",
         "workflow",
     )
 
@@ -109,10 +124,15 @@ class GroupRecord:
         self.name = spec.name
         self.parent = parent
         self.after = spec.after
+        self.gated: bool = bool(spec.after) or (
+            parent is not None and parent.gated
+        )  # it or a group above waits, or did
         self.limit = spec.limit
         self.retries = spec.retries
         self.timeout = spec.timeout
         self.attributes = spec.attributes
+        # plans that watch its tasks and those below: its own, then those that were added
+        self.watch: tuple[BlobId, ...] = (spec.watch,) if spec.watch else ()
         above = parent.limits if parent is not None else ()
         self.limits: tuple[GroupRecord, ...] = (*above, self) if spec.limit else above  # the outermost first
         self.busy = 0  # tasks of it and below that run or wait with an executor; counted if it has a limit
@@ -153,6 +173,13 @@ class GroupRecord:
         while group is not None:
             yield group
             group = group.parent
+
+    def set_after(self, after: tuple[Dep, ...]) -> None:
+        """Change what it waits for."""
+        self.after = after
+        self.gated = bool(after) or (self.parent is not None and self.parent.gated)
+        for child in self.children:
+            child.set_after(child.after)
 
     def attributes_with(self, own: Iterable[tuple[str, str]]) -> dict[str, str]:
         """What users gave to the groups around something, and to that itself: the innermost wins."""

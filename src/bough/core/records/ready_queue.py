@@ -41,16 +41,18 @@ class Queued(Protocol):
     queue_key: tuple[object, ...]
     ready: int
     runtime: RunTime
-    urgent: bool
+    urgent: int
 
     @property
     def spec(self) -> TaskSpec | ArraySpec:
         """As it was submitted."""
 
 
-# Priority (negated), 0 if it is urgent, rank, number; the record itself never decides, since no two have one number.
+# How urgent a record is: something of it had run and was given back; came back unstarted; neither.
+HAD_RUN, CAME_BACK, IN_TURN = 2, 1, 0
+# Priority and urgency (negated), rank, number; the record itself never decides, since no two have one number.
 Entry = tuple[int, int, float, int, Queued]
-IN_ORDER = (0, 1, 0.0)  # the `queue_key` of what stands in the run, and how its entry begins
+IN_ORDER = (0, 0, 0.0)  # the `queue_key` of what stands in the run, and how its entry begins
 
 
 class Shape:
@@ -109,7 +111,7 @@ class DemandIndex:
 class ReadyQueue:
     """The ready records of one workflow, one shape of needs, the same limits and the same place."""
 
-    __slots__ = ("_heap", "_run", "cores", "limits", "needs", "place", "plain", "shape", "workflow")
+    __slots__ = ("_heap", "_run", "cores", "limits", "needs", "place", "plain", "python", "shape", "workflow")
 
     def __init__(self, shape: Shape, workflow: Workflow, limits: tuple[GroupRecord, ...] = (), place: str = "") -> None:
         needs = shape.needs
@@ -119,7 +121,8 @@ class ReadyQueue:
         self.limits = limits  # groups that bound how many of its tasks are out at once
         self.place = place  # the host where its tasks must run, as long as that is there
         self.cores = needs.cores
-        self.plain = not (needs.memory or needs.gpus or needs.named)  # cores are all that is needed
+        self.plain = not (needs.memory or needs.gpus or needs.named)  # of all amounts only cores are needed
+        self.python = needs.python  # of functions, if they need one; empty: any
         self._run: deque[Queued] = deque()
         self._heap: list[Entry] = []
 
@@ -151,7 +154,7 @@ class ReadyQueue:
                 record.queue_key = IN_ORDER
                 run.append(record)
                 return
-        entry: Entry = (-record.priority, 0 if record.urgent else 1, rank, record.id, record)
+        entry: Entry = (-record.priority, -record.urgent, rank, record.id, record)
         if record.queue_key != entry:
             record.queue_key = entry
             heappush(self._heap, entry)
@@ -165,7 +168,7 @@ class ReadyQueue:
         """The best valid entry; stale ones before it are dropped."""
         run, heap = self._run, self._heap
         while run or heap:
-            if heap and (not run or heap[0] < (0, 1, 0.0, run[0].id)):
+            if heap and (not run or heap[0] < (0, 0, 0.0, run[0].id)):
                 entry = heap[0]
                 record = entry[4]
                 if record.queue_key is entry:
@@ -175,9 +178,9 @@ class ReadyQueue:
                 heappop(heap)
             else:
                 record = run[0]
-                if record.queue_key is IN_ORDER:
+                if record.queue_key is IN_ORDER and record.queue is self:  # it may be in another one by now
                     if record.ready:
-                        return (0, 1, 0.0, record.id, record)
+                        return (0, 0, 0.0, record.id, record)
                     record.queue_key = ()
                 run.popleft()
         return None
@@ -188,9 +191,9 @@ class ReadyQueue:
         if not self._heap:  # as in most queues
             while run:
                 record = run.popleft()
-                if record.queue_key is IN_ORDER:
+                if record.queue_key is IN_ORDER and record.queue is self:
                     if record.ready:
-                        return (0, 1, 0.0, record.id, record)
+                        return (0, 0, 0.0, record.id, record)
                     record.queue_key = ()
             return None
         entry = self.head()
@@ -222,7 +225,7 @@ class ReadyQueue:
 
     def entries(self) -> list[Entry]:
         """All entries, stale ones included; for checks."""
-        return [*((0, 1, 0.0, record.id, record) for record in self._run), *self._heap]
+        return [*((0, 0, 0.0, record.id, record) for record in self._run), *self._heap]
 
     def __len__(self) -> int:
         """How many entries there are, stale ones included."""

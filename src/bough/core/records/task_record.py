@@ -43,7 +43,9 @@ def share_spec(spec: TaskSpec, like: TaskSpec) -> bool:
         and (spec.limits is like.limits or spec.limits == like.limits)
         and spec.priority == like.priority
         and spec.kind is like.kind
+        and spec.always is like.always
         and spec.extras.host == like.extras.host
+        and spec.extras.watch == like.extras.watch
     )
 
 
@@ -74,6 +76,7 @@ def can_batch(one: TaskRecord, other: TaskRecord) -> bool:
         own.after == others.after
         and own.inputs == others.inputs
         and not (own.writes or others.writes or own.payload_path or others.payload_path)
+        and own.extras.checkpoint is others.extras.checkpoint is None
     )
 
 
@@ -83,6 +86,8 @@ def continues_chain(record: TaskRecord, before: TaskRecord) -> bool:
     if like is not before.shared_spec or own is None or record.attempt or before.attempt != 1:
         return False
     if like.limits.timeout or like.limits.memory or own.writes or own.payload_path or len(own.inputs) != 1:
+        return False
+    if own.extras.checkpoint is not None:
         return False
     return own.after == own.inputs and own.inputs[0].id == before.id
 
@@ -135,7 +140,7 @@ class TaskRecord:
         self.generation = 0
         self.held = False
         self.awaits_memo = False
-        self.urgent = False  # lost with its executor: goes first
+        self.urgent = 0  # see `ready_queue`: what was given back goes first
         self.trouble: FailureHistory | None = None
         self.dependents: list[Waiter] | None = None
         self.turn = 0  # that says it succeeded
@@ -167,6 +172,7 @@ class TaskRecord:
             (),
             (),
             self.key,
+            always=like.always,
         )
 
     @property
@@ -213,7 +219,7 @@ class TaskRecord:
         """The runs of elements within a range that are in one of the wanted states."""
         return [[0, 1]] if self.state in wanted and start <= 0 < stop else []
 
-    def make_ready(self, start: int, stop: int, *, first: bool = False) -> None:
+    def make_ready(self, start: int, stop: int, *, first: int = 0) -> None:
         """Note that elements may be sent: their attempt number is the next one."""
 
     def unready(self, start: int, stop: int) -> None:

@@ -3,7 +3,7 @@
 They are placed after it on the same executor, which starts them there when it has succeeded, without a round trip.
 Links that are alike are sent as one batch. See decision 9.
 Rule: only short functions that wait for nothing else are chained, no more than the executor's backlog takes, and of a
-fan-out no more than the share of one core, so that the others can go elsewhere.
+fan-out no more than the share of one core, so that the others can go elsewhere; none in a workflow that is watched.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ def has_chain(state: State, record: TaskRecord, executor: ExecutorRecord) -> boo
     waiters = record.dependents
     if not waiters or not 0 < record.runtime.mean <= SHORT or executor.until or state.held_groups:
         return False
+    if record.queue.workflow.watched:
+        return False
     # commands cost far more to start than to send
     return record.shared_spec.kind is _FUNCTION and _may_chain(waiters[0], record.queue)
 
@@ -63,15 +65,15 @@ def send_chain(  # noqa: PLR0917 called for every chain: names would cost
             break
         load -= mean
         if len(links) >= together or not continues_chain(following, record):
-            order(send_order(executor, first, links, after_span, chained=True))
+            order(send_order(state, executor, first, links, after_span, chained=True))
             links, first, after_span = [], SpanId(span + 1), span
             together = most_together(runtime)
         links.append(following)
         span = _place(state, note, [following], span, executor)
         record = following
-    order(send_order(executor, first, links, after_span, chained=True))
+    order(send_order(state, executor, first, links, after_span, chained=True))
     if fan:
-        order(send_order(executor, _place(state, note, fan, span, executor), fan, span))
+        order(send_order(state, executor, _place(state, note, fan, span, executor), fan, span))
 
 
 def _place(state: State, note: Note, records: list[TaskRecord], after_span: SpanId, executor: ExecutorRecord) -> SpanId:
@@ -87,6 +89,7 @@ def _place(state: State, note: Note, records: list[TaskRecord], after_span: Span
 
 
 def send_order(
+    state: State,
     executor: ExecutorRecord,
     first: SpanId,
     records: list[TaskRecord],
@@ -109,7 +112,16 @@ def send_order(
         after_span,
         batch,  # type: ignore[arg-type]
         chained and batch != (),
+        state.watch.plans_of(lead, 0) if lead.queue.workflow.watched else (),
     )
+
+
+def can_go_together(state: State, one: TaskRecord, other: TaskRecord) -> bool:
+    """Whether two tasks differ in nothing that an executor must be told but their numbers and arguments."""
+    if not can_batch(one, other):
+        return False
+    added = state.watch.added
+    return not added or not (one.id in added or other.id in added)
 
 
 def _alike(waiters: list[Waiter], queue: ReadyQueue, most: int) -> list[TaskRecord]:
@@ -134,4 +146,6 @@ def _may_chain(entry: Waiter, queue: ReadyQueue) -> bool:
     if waiter.generation != entry[2] or waiter.held or waiter.trouble is not None or queue.limits:
         return False
     like = waiter.shared_spec
-    return like.kind is _FUNCTION and not like.limits.resend_after and not (waiter.key and queue.workflow.memos)
+    if like.kind is not _FUNCTION or like.limits.resend_after:
+        return False
+    return not (waiter.key and queue.workflow.memos and queue.workflow.looks_up(always=like.always))

@@ -14,15 +14,15 @@ from typing import cast
 from bough.core import lifecycle
 from bough.core.records.array_record import ArrayRecord
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
-from bough.core.records.task_record import TaskRecord, can_batch
-from bough.core.scheduling.chaining import has_chain, send_chain, send_order
+from bough.core.records.task_record import TaskRecord
+from bough.core.scheduling.chaining import can_go_together, has_chain, send_chain, send_order
 from bough.core.scheduling.view import StateView
 from bough.core.state import State
 from bough.errors import BoughError
 from bough.model.events import facts
 from bough.model.events.facts import Fact
 from bough.model.events.orders import Order, SendSpan
-from bough.model.ids import RecordId, Seconds, SpanId
+from bough.model.ids import BlobId, RecordId, Seconds, SpanId
 from bough.model.runtimes import MAX_BACKLOG, TRUST, most_together, span_size
 from bough.policy.interface import Offer, Place
 from bough.policy.list_scheduling import in_order
@@ -92,7 +92,9 @@ class Placement:
         """What a wish names, if something of it is ready and there is room for it."""
         record = self.state.records.get(wish.record)
         executor = self.state.executors.get(wish.executor)
-        if record is None or executor is None or not record.ready or executor.draining or executor.suspended:
+        if record is None or executor is None or not record.ready:
+            return None
+        if executor.draining or executor.suspended or executor.away:
             return None
         if record.queue.limits and record.queue.spare <= 0:
             return None
@@ -112,12 +114,19 @@ class Placement:
         else:
             limit = span_size(runtime, record.ready, state.cores, state.pickup)
         start, stop, attempt = record.next_range(min(limit, count) if count > 0 else limit)
+        watch: tuple[BlobId, ...] = ()
+        if record.queue.workflow.watched:
+            if record.id in state.watch.added:
+                stop = state.watch.alike(record.id, start, stop)
+            watch = state.watch.plans_of(record, start)
         span = SpanId(state.last_span + 1)
         fact = facts.Placed(span, RecordId(record.id), start, stop, attempt, executor.id, not fits)
         self._facts.append(fact)
         lifecycle.place_elements(state, fact, record, executor)
         pages = record.pages(start, stop)
-        self._orders.append(SendSpan(executor.id, span, record.spec, start, stop, attempt, pages, runtime.mean))
+        self._orders.append(
+            SendSpan(executor.id, span, record.spec, start, stop, attempt, pages, runtime.mean, watch=watch)
+        )
 
     def _place_tasks(self, records: list[TaskRecord], executor: ExecutorRecord, *, fits: bool) -> None:
         """Place loose tasks; those that are alike and follow each other are sent as one batch."""
@@ -131,8 +140,8 @@ class Placement:
             note(fact)
             lifecycle.place_task(state, fact, record, executor)
             chain = record.dependents is not None and has_chain(state, record, executor)
-            if together and (chain or len(together) >= most or not can_batch(together[0], record)):
-                order(send_order(executor, first, together))
+            if together and (chain or len(together) >= most or not can_go_together(state, together[0], record)):
+                order(send_order(state, executor, first, together))
                 together = []
             if chain:
                 send_chain(state, note, order, record, span, executor)
@@ -141,7 +150,7 @@ class Placement:
                 first = span
             together.append(record)
         if together:
-            order(send_order(executor, first, together))
+            order(send_order(state, executor, first, together))
 
 
 def _batch_size(record: TaskRecord, executor: ExecutorRecord, state: State) -> int:

@@ -195,9 +195,12 @@ class StateScan:
         return queue.needs in self._skipped or queue in self._full
 
     def _best_queue(self) -> ReadyQueue | None:
-        """The queue with the best head, of the workflow that holds the fewest cores; skipped ones left out."""
+        """The queue with the best head, of the workflow that holds the fewest cores; skipped ones left out.
+
+        Of workflows that hold equally many, and heads of one priority and rank, that which was served longest ago.
+        """
         best: ReadyQueue | LimitTree | None = None
-        first: Entry | None = None
+        first: tuple[object, ...] = ()
         least = 0.0
         leaves_out = self._skipped or self._full
         for queue in self._state.waiting:
@@ -207,6 +210,7 @@ class StateScan:
             if head is None:
                 continue
             held = queue.workflow.cores
-            if first is None or held < least or (held == least and head < first):
-                best, first, least = queue, head, held
+            order = (*head[:3], queue.workflow.served, head[3])
+            if best is None or held < least or (held == least and order < first):
+                best, first, least = queue, order, held
         return best.best() if best is not None else None

@@ -11,12 +11,11 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 DATABASE = "# Make data base, printed on "
-_TRACE = re.compile(
-    r"(?:(?P<file>.+):(?P<line>\d{1,9})|<builtin>): "
-    r"(?:update target '(?P<made>.*)' due to: (?P<cause>.*)|target '(?P<new>.*)' does not exist)\Z"
-)
+_PLACE = re.compile(r"(?P<file>.+):(?P<line>\d{1,9})|<builtin>", re.DOTALL)
+_MISSING = "' does not exist"
 _CHATTER = re.compile(
     r"\S*make(?:\[\d+\])?: (?:Nothing to be done for |'.*' is up to date\.|(?:Entering|Leaving) direc)"
 )
@@ -30,6 +29,8 @@ _CANNED = re.compile(
 _LEADING = re.compile(r"\$(?:\(([^\s(){}$]+)\)|\{([^\s(){}$]+)\}|([^(){}$\s]))")
 _REFERENCE = re.compile(r"\$(?:\((?:[^()]|\([^()]*\))*\)|\{(?:[^{}]|\{[^{}]*\})*\}|.)", re.DOTALL)
 _DEPTH = 10  # canned recipes inside canned recipes
+
+_Choice: TypeAlias = "tuple[int, tuple[int, int, _Choice] | None]"  # letters, and the last pair with the choice before
 
 
 @dataclass(slots=True)
@@ -101,12 +102,9 @@ def _trace(lines: Sequence[str]) -> list[MakeTarget]:
     continued = False
     for line in lines:
         if not continued:
-            match = _TRACE.match(line)
-            if match is not None:
-                newer = tuple((match["cause"] or "").split())
-                made.append(
-                    MakeTarget(match["made"] or match["new"], match["file"] or "", int(match["line"] or 0), newer)
-                )
+            begun = _begun(line)
+            if begun is not None:
+                made.append(begun)
                 continue
             if not made or _CHATTER.match(line):
                 continue  # what the Makefile says while it is read, and what make says at its end
@@ -116,6 +114,17 @@ def _trace(lines: Sequence[str]) -> list[MakeTarget]:
             made[-1].lines.append(line)
         continued = is_continued(line)
     return made
+
+
+def _begun(line: str) -> MakeTarget | None:
+    """What make is about to make, as in `Makefile:7: update target 'all' due to: a.o`; in time linear in the line."""
+    before, due, cause = line.rpartition("' due to: ")
+    place, said, target = before.rpartition(": update target '") if due else ("", "", "")
+    if not said and line.endswith(_MISSING):
+        cause = ""
+        place, said, target = line.removesuffix(_MISSING).rpartition(": target '")
+    found = _PLACE.fullmatch(place) if said else None
+    return MakeTarget(target, found["file"] or "", int(found["line"] or 0), tuple(cause.split())) if found else None
 
 
 def is_continued(line: str) -> bool:
@@ -140,8 +149,8 @@ def _drop_remarks(told: Told) -> None:
         rule, later = told.rule(made.target), told.rule(following.target)
         if rule is None or later is None or not any("info " in line for line in later.recipe):
             continue
-        known = [_skeleton(part) for line in rule.recipe for part in _uncanned(line, told.variables, 0)]
-        while made.lines and not any(one.fullmatch(made.lines[-1].strip()) for one in known):
+        known = [_Skeleton(part) for line in rule.recipe for part in _uncanned(line, told.variables, 0)]
+        while made.lines and not any(one.fits(made.lines[-1].strip()) for one in known):
             made.lines.pop()
 
 
@@ -253,19 +262,23 @@ def ignored_lines(made: MakeTarget, recipe: Sequence[str], variables: dict[str, 
 
 def _aligned(lines: Sequence[str], wanted: Sequence[str]) -> list[tuple[int, int]]:
     """Which expanded line is which unexpanded one, in order: the choice that has most letters in common."""
-    skeletons = [_skeleton(one) for one in wanted]
+    skeletons = [_Skeleton(one) for one in wanted]
     letters = [1 + len("".join(_REFERENCE.split(one))) for one in wanted]
-    best: list[list[tuple[int, list[tuple[int, int]]]]] = [[(0, [])] * (len(wanted) + 1)]
+    best: list[_Choice] = [(0, None)] * (len(wanted) + 1)
     for at, line in enumerate(lines):
-        row = [best[at][0]]
+        row = [best[0]]
         for to, skeleton in enumerate(skeletons):
-            choices = [best[at][to + 1], row[to]]
-            if skeleton.fullmatch(line):
-                score, pairs = best[at][to]
-                choices.append((score + letters[to], [*pairs, (at, to)]))
+            choices = [best[to + 1], row[to]]
+            if skeleton.fits(line):
+                choices.append((best[to][0] + letters[to], (at, to, best[to])))
             row.append(max(choices, key=lambda choice: choice[0]))
-        best.append(row)
-    return best[-1][-1][1]
+        best = row
+    found: list[tuple[int, int]] = []
+    last = best[-1][1]
+    while last is not None:
+        found.append(last[:2])
+        last = last[2][1]
+    return found
 
 
 def _prefix(line: str, variables: dict[str, str]) -> str:
@@ -294,10 +307,31 @@ def _uncanned(line: str, variables: dict[str, str], depth: int) -> Iterator[str]
             yield from _uncanned(match[1] + part, variables, depth + 1)
 
 
-def _skeleton(line: str) -> re.Pattern[str]:
-    body = line[len(_prefix_text(line)) :]
-    parts = _REFERENCE.split(body)
-    return re.compile(".*".join(r"\s*".join(map(re.escape, part.split())) or r"\s*" for part in parts), re.DOTALL)
+class _Skeleton:
+    """What of a line stands for itself: its words between references, each of which may be anything.
+
+    The words are looked for one after the other. One expression for all of them would try all ways to divide a line
+    among the references, which for twenty of them takes for ever.
+    """
+
+    def __init__(self, line: str) -> None:
+        first, *others = _REFERENCE.split(line[len(_prefix_text(line)) :])
+        self._first = re.compile(_words(first) if others else _words(first) + r"\Z")
+        self._between = [re.compile(_words(part)) for part in others[:-1] if part.split()]
+        self._last = re.compile(_words(others[-1]) + r"\Z") if others and others[-1].split() else None
+
+    def fits(self, line: str) -> bool:
+        """Whether a line can be what it is expanded to."""
+        found = self._first.match(line)
+        for pattern in (*self._between, *filter(None, [self._last])):
+            if found is None:
+                return False
+            found = pattern.search(line, found.end())
+        return found is not None
+
+
+def _words(text: str) -> str:
+    return r"\s*".join(map(re.escape, text.split())) or r"\s*"
 
 
 def _prefix_text(line: str) -> str:

@@ -1,29 +1,44 @@
 """Declared outputs of a command: written under a hidden name, shown on success, deleted on failure.
 
-Rule: a final name appears only once its command has succeeded with all of its outputs. When two attempts of a task run
+Rules: a final name appears only once its command has succeeded with all of its outputs. When two attempts of a task run
 at a time, because one was given up too early, the outputs of the one that shows them first stay, and both report the
-same files.
+same files. A file that anybody else wrote there while the command ran is replaced, as any program would do that writes
+there, and never reported as the command's own.
+
+An attempt signs what it shows (an extended attribute: task, size and time), so that another attempt knows it from a
+stranger's file. Where a file system keeps no such attributes, the same bytes are proof enough.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 
 from bough.model.files import hidden_path
 from bough.model.outcomes import Output, kept_time
 
+_SIGNATURE = "user.bough.task"
+
 
 class Outputs:
     """The outputs of one attempt."""
 
     def __init__(
-        self, writes: dict[str, str], record: int, index: int, attempt: int, known: dict[str, str] | None = None
+        self,
+        writes: dict[str, str],
+        record: int,
+        index: int,
+        attempt: int,
+        *,
+        known: dict[str, str] | None = None,
+        mark: bytes = b"",
     ) -> None:
         self._writes = writes
         self._known = known or writes  # as the user knows them
         self.hidden = {slot: hidden_path(path, record, index, attempt) for slot, path in writes.items()}
         self._name = (record, index, attempt)
+        self._mark = mark  # of the run: tasks of two workflows may have one number
         self._before: dict[str, tuple[int, int, int] | None] = {}  # what the names stood for when it began
 
     def prepare(self) -> None:
@@ -46,32 +61,68 @@ class Outputs:
         found = []
         for slot, path in self._writes.items():
             hidden = self.hidden[slot]
-            if _identity(path) != self._before.get(path) or not self._give_name(hidden, path):
-                remove(hidden)  # another attempt was faster
-            state = os.stat(path, follow_symlinks=os.path.exists(path))
+            # Looked at before it has its name: what is written over it from then on is not the command's.
+            state = os.stat(hidden, follow_symlinks=os.path.exists(hidden))
+            self._sign(hidden)
+            now = _identity(path)  # the command may have removed what was there
+            faster = self._shown_by_another(hidden, path) if now not in (None, self._before.get(path)) else None
+            faster = faster or self._give_name(hidden, path)
+            if faster:
+                remove(hidden)
+                state = faster
             found.append(Output(slot, path, state.st_size, kept_time(state.st_mtime_ns)))
         return tuple(found)
 
-    def _give_name(self, hidden: str, path: str) -> bool:
-        """Show one output; False if another attempt has shown it in this moment."""
+    def _signature(self, state: os.stat_result) -> bytes:
+        """What says that a file, as it is now, is this task's output."""
+        record, index, _ = self._name
+        return b"%b %d.%d %d %d" % (self._mark, record, index, state.st_size, state.st_mtime_ns)
+
+    def _sign(self, hidden: str) -> None:
+        with contextlib.suppress(OSError):  # a link, a file without the right to write, no room, no such attributes
+            os.setxattr(hidden, _SIGNATURE, self._signature(os.lstat(hidden)), follow_symlinks=False)
+
+    def _shown_by_another(self, hidden: str, path: str) -> os.stat_result | None:
+        """The state of a file that came while the command ran, if it is as good as ours: another attempt was faster."""
+        try:
+            state = os.lstat(path)
+            with contextlib.suppress(OSError):
+                if os.getxattr(path, _SIGNATURE, follow_symlinks=False) == self._signature(state):
+                    return state
+            own = os.lstat(hidden)
+            if not (stat.S_ISREG(state.st_mode) and stat.S_ISREG(own.st_mode) and state.st_size == own.st_size):
+                return None
+            import filecmp
+
+            return state if filecmp.cmp(hidden, path, shallow=False) else None
+        except OSError:
+            return None
+
+    def _give_name(self, hidden: str, path: str) -> os.stat_result | None:
+        """Show one output; or the state of what another attempt has shown in this moment."""
         if self._before.get(path) is None:  # a new name: making it fails if it has just been made elsewhere
             try:
                 os.link(hidden, path, follow_symlinks=False)
             except FileExistsError:
-                return False
+                faster = self._shown_by_another(hidden, path)
+                if faster:
+                    return faster
             except OSError:  # a folder, or a file system without links
                 pass
             else:
                 os.unlink(hidden)
-                return True
+                return None
         try:
             os.replace(hidden, path)
         except OSError:
             if not os.path.isdir(hidden) and not os.path.isdir(path):
                 raise
+            now, before = _identity(path), self._before.get(path)
+            if now and (before is None or now[0] != before[0]):
+                raise  # a stranger's folder, with all that may be in it, is not deleted
             remove(path)
             os.replace(hidden, path)
-        return True
+        return None
 
     def discard(self) -> None:
         """Delete what a failed attempt wrote."""

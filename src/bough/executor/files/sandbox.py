@@ -28,6 +28,21 @@ from bough.private import remove_tree
 from bough.wire.file_messages import MadeFile
 
 
+def sandbox_name(record: int, index: int, attempt: int) -> str:
+    """The name of an attempt's sandbox, in the folder of its worker's."""
+    return f"{record}.{index}-{attempt}"
+
+
+def inside_sandbox(root: str, directory: str, path: str) -> str:
+    """Where a path of a submitter, whose directory this is, lies in the sandbox of that root."""
+    return os.path.normpath(f"{root}/{place_inside(path, directory)}")
+
+
+def aside_of(sandboxes: str, record: int, index: int) -> str:
+    """Where the checkpoint of an attempt lies when its sandbox is gone; `sandboxes`: the folder of a worker's."""
+    return f"{os.path.dirname(os.path.dirname(sandboxes))}/checkpoints/{record}.{index}"
+
+
 class Sandbox:
     """The folder of one attempt. `directory` is the submitter's."""
 
@@ -47,9 +62,14 @@ class Sandbox:
             if part.mode == "r" and leads_outside(part.format, self._cwd, directory)
         }
 
+    @property
+    def within(self) -> tuple[str, str]:
+        """The submitter's directory, and the folder that stands for it."""
+        return self._directory, self.root
+
     def place(self, path: str) -> str:
         """Where a path of the submitter lies here."""
-        return os.path.normpath(f"{self.root}/{place_inside(path, self._directory)}")
+        return inside_sandbox(self.root, self._directory, path)
 
     def _inside(self, call: CommandCall) -> CommandCall:
         settings = call.settings
@@ -104,6 +124,14 @@ class Sandbox:
             Output(slot, one.path, one.size, time, one.digest)
             for slot, one, time in zip(self.writes, made, times, strict=True)
         )
+
+    def set_aside(self, path: str, aside: str) -> None:
+        """Keep the checkpoint of an attempt that has ended, if it wrote one; the executor brings it to the server."""
+        try:
+            os.makedirs(os.path.dirname(aside), mode=0o700, exist_ok=True)
+            os.replace(self.place(path), aside)
+        except OSError:
+            return  # it wrote none
 
     def remove(self) -> None:
         """The attempt has ended."""

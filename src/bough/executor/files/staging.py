@@ -332,7 +332,7 @@ class Staging:
         if message.error or not message.places:
             text = f"the result of {result.size} bytes cannot be kept: {message.error}"
             detail = news.details[0] if news.details else None
-            self._report(WorkFailed(news.span, news.start, Failure(Cause.UNSENDABLE, text), detail))
+            self._report(WorkFailed(news.span, news.start, Failure(Cause.EXCEPTION, text, site=True), detail))
         else:
             self._report(replace(news, results=ResultFile(message.places[0], result.size)))
 

@@ -14,38 +14,49 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
 from bough import private
 from bough.executor.files.declared_outputs import Outputs
-from bough.executor.files.sandbox import Sandbox
+from bough.executor.files.sandbox import Sandbox, aside_of, sandbox_name
 from bough.executor.processes import Unstartable, kill_group
+from bough.executor.worker.call_text import show_values
 from bough.executor.worker.command_wait import CommandEnd, CommandWait
 from bough.executor.worker.environment import Environments, ProgramPaths, open_stdin
+from bough.executor.worker.output_streams import sizes_of
 from bough.executor.worker.serialisation import one_line, speaks_of_site
 from bough.executor.worker.worker_channel import WorkerContext
 from bough.executor.worker_protocol import (
     GROUP,
     INDEX,
+    LATE,
     SINCE,
+    ElementBegan,
+    ElementEnded,
+    ElementJudged,
     InputsStaged,
     OutputsStored,
     StageInputs,
     StoreOutputs,
+    TaskPlace,
     WorkerDone,
 )
+from bough.model.checkpoints import VARIABLE
 from bough.model.commands.command import CommandCall, decode_call
 from bough.model.commands.rendering import render_call, render_row
-from bough.model.events.news import WorkFailed, WorkReturned
-from bough.model.outcomes import Cause, Detail, Failure, Output
+from bough.model.events.news import WorkFailed, WorkReturned, WorkStopped
+from bough.model.files import absolute
+from bough.model.outcomes import Cause, Detail, EndedEarly, Failure, Output
 from bough.wire.executor_messages import RunSpan
 
 _UNMOVED: Mapping[str, str] = MappingProxyType({})
 _RESET = [int(number) for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM)]
 _PATH = os.fsencode(os.defpath)
+_CHECKPOINT = VARIABLE.encode()
 _OF_DISK = frozenset({Cause.EXIT, Cause.MISSING_OUTPUT})  # failures that a full disk may be the reason of
 _AHEAD = 16  # rows that are filled in together: between programs the code for it has left the processor's cache
 
@@ -78,19 +89,26 @@ class CommandRunner:
         self._reports = context.reports
         self._blobs = context.blobs
         self._inbox = context.inbox
+        self._values: tuple[Sequence[str], list[Any], int] | None = None  # of a sweep's span: names, rows, its start
         self._cwd = ""  # where this process is; empty: unknown
+        self._checkpoint = ""  # of the element that runs: where it is, or is to be
         self._moved = _UNMOVED  # files that lie elsewhere than the command's text says
         self._programs = ProgramPaths()
         self._note = OutputNote(context.streams.path_of("hidden"))
-        self._environments = Environments(context.environment)
+        self._mark = context.environment.get(b"BOUGH_RUN", b"")
+        self._environments = Environments(context.environment, context.devices)
         self.waiting = CommandWait(context.inbox, context.reports)
+        self._watched: list[str] | None = None  # files that are followed while an element runs; None: it is not watched
+        self._sizes: dict[str, int] = {}  # of those that were there before it began
         self.spawning = False  # a process may exist that is not in the shared memory yet
         self.term_came = False  # TERM came meanwhile
 
-    def run(self, number: int, run: RunSpan, directory: str = "") -> None:
+    def run(self, number: int, run: RunSpan, directory: str = "", *, watched: list[str] | None = None) -> None:
         """Run all elements of a span and say how they ended; `directory`: the submitter's, if it is not seen here."""
+        self._watched = watched
         self._cwd = ""  # a function may have run in between, and a directory may have been replaced
         self._reports.begin_commands(run.span)
+        self._values = None
         make: Callable[[int], CommandCall] | None = None
         for index in range(run.start, run.stop):
             self._cells[INDEX] = index
@@ -101,7 +119,7 @@ class CommandRunner:
                 call = make(index)
             except Exception as error:  # noqa: BLE001 -- values of rows are the user's objects
                 message = f"the command cannot be made: {one_line(error)}"
-                self._reports.say(WorkFailed(run.span, index, Failure(Cause.NOT_STARTED, message)))
+                self._say_failed(run, index, Failure(Cause.NOT_STARTED, message))
                 continue
             if directory:
                 self._far_element(number, run, index, call, directory)
@@ -116,6 +134,7 @@ class CommandRunner:
         if not run.is_array:
             return lambda _: decode_call(_payload(run))
         template, rows = self._blobs.template(run.body), self._blobs.items(run)
+        self._values = (template.names, rows, run.start)
         made: dict[int, CommandCall] = {}
 
         def make(index: int) -> CommandCall:
@@ -132,9 +151,11 @@ class CommandRunner:
 
     def _far_element(self, number: int, run: RunSpan, index: int, call: CommandCall, directory: str) -> None:
         """Run a command in a sandbox to which its files are brought."""
-        name = f"{self._sandboxes}/{run.record}.{index}-{run.attempt}"
+        name = f"{self._sandboxes}/{sandbox_name(run.record, index, run.attempt)}"
         try:
             sandbox = Sandbox(name, directory, call)
+            if run.checkpoint is not None and index in run.saved:
+                sandbox.reads.append(run.checkpoint.path(run.record, index))
             if not self._bring(number, run, index, sandbox):
                 return
         except Unstartable as error:
@@ -144,6 +165,9 @@ class CommandRunner:
             self._element(number, run, index, sandbox.call, sandbox)
         finally:
             self._cwd = ""
+            if run.checkpoint is not None:
+                aside = aside_of(self._sandboxes, run.record, index)
+                sandbox.set_aside(run.checkpoint.path(run.record, index), aside)
             sandbox.remove()
 
     def _bring(self, number: int, run: RunSpan, index: int, sandbox: Sandbox) -> bool:
@@ -180,15 +204,25 @@ class CommandRunner:
         return sandbox.outputs(made, answer.times)
 
     def _not_started(self, run: RunSpan, index: int, error: Unstartable) -> None:
-        failure = Failure(Cause.NOT_STARTED, str(error), site=error.of_site)
-        self._reports.say(WorkFailed(run.span, index, failure))
+        self._say_failed(run, index, Failure(Cause.NOT_STARTED, str(error), site=error.of_site))
+
+    def _say_failed(self, run: RunSpan, index: int, failure: Failure, detail: Detail | None = None) -> None:
+        """Tell a failure, of a sweep's element with its values."""
+        if self._values is not None:
+            names, rows, start = self._values
+            shown = show_values(zip(names, rows[index - start], strict=False))
+            failure = msgspec.structs.replace(failure, parameters=shown)
+        self._reports.say(WorkFailed(run.span, index, failure, detail))
 
     def _element(
         self, number: int, run: RunSpan, index: int, call: CommandCall, sandbox: Sandbox | None = None
     ) -> None:
         known = sandbox.writes if sandbox else None
-        outputs = Outputs(call.writes, run.record, index, run.attempt, known) if call.writes else None
+        outputs = None
+        if call.writes:
+            outputs = Outputs(call.writes, run.record, index, run.attempt, known=known, mark=self._mark)
         self._moved = sandbox.moved if sandbox else _UNMOVED
+        self._checkpoint = "" if run.checkpoint is None else _place_of(run.checkpoint.path(run.record, index), sandbox)
         started = time.time()
         begun = time.perf_counter()
         try:
@@ -198,6 +232,8 @@ class CommandRunner:
                 outputs.discard()
             self._not_started(run, index, error)
             return
+        if self._watched is not None or self._cells[LATE] == number:
+            self._say_began(number, run, index, pid, call, sandbox)
         waiting = self.waiting
         waiting.wait(pid, number, index)
         self._cells[SINCE] = 0
@@ -206,6 +242,8 @@ class CommandRunner:
         waiting.lasted(seconds)
         survived = kill_group(pid)
         self._cells[GROUP] = 0
+        if self._watched is not None or self._cells[LATE] == number:
+            self._hear_verdict(number, index)
         out, err = self._streams.take()
         failure = self._judge(status, outputs) if status or outputs or waiting.end else None
         if failure and failure.cause in {Cause.EXIT, Cause.SIGNAL, Cause.TIMEOUT, Cause.MEMORY, Cause.MISSING_OUTPUT}:
@@ -213,17 +251,11 @@ class CommandRunner:
         if survived:
             self._streams.seal()
         shown: tuple[Output, ...] = ()
-        if outputs and (failure or waiting.end):
+        early = waiting.end.verdict if waiting.end else None
+        if outputs and (failure or (waiting.end and not early)):
             outputs.discard()
         elif outputs:
-            try:
-                shown = self._hand_over(number, run, index, sandbox, outputs) if sandbox else outputs.show()
-            except OSError as error:
-                outputs.discard()
-                what = f"an output cannot be given its name: {error}" if not sandbox else str(error.strerror)
-                failure = Failure(Cause.MISSING_OUTPUT, what)
-        if waiting.end and waiting.end.failure is None:
-            return  # stopped: nothing is reported
+            shown, failure = self._show(number, run, index, sandbox, outputs)
         detail = Detail(
             index,
             exit_code=os.waitstatus_to_exitcode(status),
@@ -234,8 +266,55 @@ class CommandRunner:
             stdout=out,
             stderr=err,
             outputs=shown,
+            ended_by=early.ended_by if isinstance(early, EndedEarly) else "",
         )
-        if failure:
+        self._tell(run, index, failure, detail)
+
+    def _show(
+        self, number: int, run: RunSpan, index: int, sandbox: Sandbox | None, outputs: Outputs
+    ) -> tuple[tuple[Output, ...], Failure | None]:
+        """Give the outputs of a command that succeeded their names; with what went wrong."""
+        try:
+            return self._hand_over(number, run, index, sandbox, outputs) if sandbox else outputs.show(), None
+        except OSError as error:
+            outputs.discard()
+            what = f"an output cannot be given its name: {error}" if not sandbox else str(error.strerror)
+            return (), Failure(Cause.MISSING_OUTPUT, what)
+
+    def _say_began(  # noqa: PLR0917 -- all that is known of a command
+        self, number: int, run: RunSpan, index: int, pid: int, call: CommandCall, sandbox: Sandbox | None
+    ) -> None:
+        """Tell the executor where a command that is watched runs."""
+        cwd = call.settings.cwd
+        outputs = [absolute(path, cwd) for path in call.writes.values()]
+        stdout, stderr = self._streams.begins()
+        within = sandbox.within if sandbox else ("", "")
+        sizes = self._sizes if self._watched is not None else None
+        place = TaskPlace(run.record, index, run.attempt, pid, cwd, stdout, stderr, outputs, sizes, *within)
+        self._reports.say(ElementBegan(number, place))
+        self._reports.flush()
+
+    def _hear_verdict(self, number: int, index: int) -> None:
+        """Have all judged that a watched command wrote, before it is said how it ended."""
+        end = self.waiting.end
+        if end and end.verdict is None:
+            return
+        self._reports.say(ElementEnded(number, index, *self._streams.ends()))
+        self._reports.flush()
+        answer = self._inbox.answer(number, index)
+        if not isinstance(answer, ElementJudged):
+            self.waiting.end = CommandEnd(None)  # it was stopped
+        elif answer.verdict is not None and not end:
+            self.waiting.end = CommandEnd(answer.verdict)
+
+    def _tell(self, run: RunSpan, index: int, failure: Failure | None, detail: Detail) -> None:
+        """Say how a command ended; of one that was stopped only what it wrote."""
+        end = self.waiting.end
+        if end and end.verdict is None:
+            if detail.stdout or detail.stderr:
+                self._reports.say(WorkStopped(run.span, run.record, index, run.attempt, detail))
+                self._reports.flush()
+        elif failure:
             self._tell_failure(run, index, failure, detail)
         else:
             self._reports.ends.append(detail)
@@ -247,7 +326,7 @@ class CommandRunner:
                 self._reports.say(WorkReturned(run.span, index, index + 1))
                 return
             failure = msgspec.structs.replace(failure, site=True)
-        self._reports.say(WorkFailed(run.span, index, failure, detail))
+        self._say_failed(run, index, failure, detail)
 
     def _start(self, run: RunSpan, index: int, call: CommandCall, outputs: Outputs | None) -> int:
         settings = call.settings
@@ -257,6 +336,9 @@ class CommandRunner:
             raise Unstartable(f"the command cannot be made: {one_line(error)}", of_site=False) from error
         environment = self._environments.make(settings.env, run.needs.cores, f"{run.record}.{index}", run.attempt)
         try:
+            if self._checkpoint:
+                environment[_CHECKPOINT] = os.fsencode(self._checkpoint)
+                os.makedirs(os.path.dirname(self._checkpoint), mode=0o700, exist_ok=True)
             if settings.cwd != self._cwd:
                 self._cwd = ""
                 os.chdir(settings.cwd)
@@ -267,6 +349,8 @@ class CommandRunner:
         except OSError as error:
             what = "folder for an output cannot be made" if self._cwd else "directory cannot be entered"
             raise Unstartable(f"the {what}: {error.filename}: {error.strerror}") from error
+        if self._watched:
+            self._sizes = sizes_of(self._watched)
         if settings.stdin is None and not settings.stdin_path:
             return self._spawn(argv, environment, -1)
         stdin = open_stdin(settings)
@@ -311,17 +395,27 @@ class CommandRunner:
 
     def _judge(self, status: int, outputs: Outputs | None) -> Failure | None:
         if self.waiting.end:
-            return self.waiting.end.failure
+            verdict = self.waiting.end.verdict
+            if not isinstance(verdict, EndedEarly):
+                return verdict
+            missing = outputs.missing() if outputs else []
+            text = f"{verdict.ended_by}; it had not written its output {', '.join(missing)} by then"
+            return Failure(Cause.MISSING_OUTPUT, text) if missing else None
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
             return Failure(Cause.SIGNAL, f"killed by signal {number} ({_signal_name(number)})", signal=number)
         code = os.WEXITSTATUS(status)
         if code:
-            return Failure(Cause.EXIT, f"exit code {code}", exit_code=code)
+            return Failure(Cause.EXIT, exit_message(code), exit_code=code)
         missing = outputs.missing() if outputs else []
         if missing:
             return Failure(Cause.MISSING_OUTPUT, f"did not write its output {', '.join(missing)}", exit_code=0)
         return None
+
+
+def _place_of(path: str, sandbox: Sandbox | None) -> str:
+    """Where a path of the submitter lies here."""
+    return sandbox.place(path) if sandbox else path
 
 
 def _payload(run: RunSpan) -> bytes:
@@ -335,6 +429,24 @@ def _with_stderr(failure: Failure, tail: str) -> Failure:
     """A failure with what the command wrote last, which may say that it is the site's."""
     site = failure.cause is Cause.EXIT and speaks_of_site(tail, failure.exit_code)
     return msgspec.structs.replace(failure, stderr=tail, site=site)
+
+
+def exit_message(code: int) -> str:
+    """An exit code in a line; those that a shell makes of signals are explained, for nobody knows them by heart."""
+    if code == _BROKEN_PIPE:
+        return (
+            f"exit code {code} (SIGPIPE: a program wrote into a pipe whose reader had ended, as in yes | head -1;"
+            " if that is right, put 'set +o pipefail;' before the command)"
+        )
+    number = code - _OF_SIGNAL
+    if number in _SIGNALS:
+        return f"exit code {code} (a program that the shell started was ended by {_signal_name(number)})"
+    return f"exit code {code}"
+
+
+_OF_SIGNAL = 128  # a shell adds it to the number of the signal that ended a program
+_BROKEN_PIPE = _OF_SIGNAL + signal.SIGPIPE
+_SIGNALS = frozenset(map(int, signal.Signals))
 
 
 def _signal_name(number: int) -> str:

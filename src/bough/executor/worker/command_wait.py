@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from bough.executor.processes import kill_group
 from bough.executor.worker.worker_channel import WorkerInbox, WorkerReports
+from bough.executor.worker_protocol import Verdict
 from bough.model.ids import Seconds
-from bough.model.outcomes import Failure
 
 _MOMENT = 0.01  # seconds between looks at what is said while short commands run
 _TELL = (0.01, 0.05)  # seconds that news of short commands wait for the next: at least, at most
@@ -33,7 +33,7 @@ class _Moment(Exception):
 class CommandEnd(NamedTuple):
     """A command is being ended."""
 
-    failure: Failure | None  # the verdict; None: nothing is reported of it
+    verdict: Verdict
     kill_at: float = NEVER  # monotonic seconds
 
 
@@ -110,7 +110,7 @@ class CommandWait:
                     self._reports.flush()
                 if self.end and time.monotonic() >= self.end.kill_at:
                     kill_group(pid)
-                    self.end = CommandEnd(self.end.failure)
+                    self.end = CommandEnd(self.end.verdict)
         finally:
             self._poll.unregister(pidfd)
             os.close(pidfd)
@@ -136,8 +136,8 @@ class CommandWait:
         elif order:
             self._end_with(pid, None, order.grace)
         elif verdict:
-            self._end_with(pid, verdict.failure, verdict.grace)
+            self._end_with(pid, verdict.verdict, verdict.grace)
 
-    def _end_with(self, pid: int, failure: Failure | None, grace: Seconds) -> None:
-        self.end = CommandEnd(failure, time.monotonic() + grace)
+    def _end_with(self, pid: int, verdict: Verdict, grace: Seconds) -> None:
+        self.end = CommandEnd(verdict, time.monotonic() + grace)
         kill_group(pid, signal.SIGTERM if grace > 0 else signal.SIGKILL)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from bough.executor.devices import WorkerDevices
 from bough.executor.processes import Unstartable
 from bough.model.commands.command import CommandSettings
 
@@ -56,8 +57,9 @@ class ProgramPaths:
 class Environments:
     """Environments of commands: the worker's own as it was at its start, and what settings add."""
 
-    def __init__(self, own: dict[bytes, bytes]) -> None:
+    def __init__(self, own: dict[bytes, bytes], devices: WorkerDevices) -> None:
         self._own = own
+        self._devices = devices
         self._made: dict[tuple[object, ...], dict[bytes, bytes]] = {}
         self._last: tuple[dict[str, str], float, dict[bytes, bytes]] = ({}, -1.0, {})  # most are as the one before
 
@@ -68,6 +70,8 @@ class Environments:
             base = self._base(extra, cores)
             self._last = (extra, cores, base)
         environment = base.copy()
+        if self._devices.encoded:
+            environment.update(item for item in self._devices.encoded.items() if item[0].decode() not in extra)
         environment[b"BOUGH_TASK"] = task.encode()
         environment[b"BOUGH_ATTEMPT"] = b"%d" % attempt
         return environment

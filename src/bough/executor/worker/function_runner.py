@@ -10,14 +10,28 @@ import os
 import time
 from typing import Any
 
+from msgspec.structs import replace
+
 from bough.executor.worker import current_task
+from bough.executor.worker.call_text import show_call
 from bough.executor.worker.environment import THREADS, threads_text
+from bough.executor.worker.output_streams import sizes_of
 from bough.executor.worker.serialisation import arguments, exception_failure, link, loading_failure
 from bough.executor.worker.worker_channel import SpanProgress, WorkerContext
-from bough.executor.worker_protocol import INDEX, SINCE, WorkerDone
+from bough.executor.worker_protocol import (
+    INDEX,
+    LATE,
+    SINCE,
+    ElementBegan,
+    ElementEnded,
+    ElementJudged,
+    TaskPlace,
+    Verdict,
+    WorkerDone,
+)
 from bough.model.events.news import WorkReturned
 from bough.model.ids import SpanId
-from bough.model.outcomes import Detail
+from bough.model.outcomes import Detail, Failure
 from bough.wire.executor_messages import RunSpan
 
 
@@ -29,14 +43,19 @@ class FunctionRunner:
         self._streams = context.streams
         self._reports = context.reports
         self._blobs = context.blobs
+        self._inbox = context.inbox
+        self._number = 0  # of the hand-over
+        self._watched: list[str] | None = None  # files that are followed while it runs; None: it is not watched
         self._threads = [name for name in map(os.fsdecode, THREADS) if os.fsencode(name) not in context.environment]
         self._cores = 0.0
+        self._called: tuple[Any, bool, bool] = (None, False, False)  # the user's function, `is_array` and `star`
         self._previous: tuple[SpanId, Any] | None = None  # the loose run that has just succeeded, and its value
         self._made: list[Any] = []  # the value of the element that was run last, if it succeeded
         self._home = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
-    def run(self, number: int, run: RunSpan) -> None:
+    def run(self, number: int, run: RunSpan, *, watched: list[str] | None = None) -> None:
         """Run all elements of a span and say how they ended."""
+        self._number, self._watched = number, watched
         previous, self._previous, self._made = self._previous, None, []
         if run.after_span and (previous is None or previous[0] != run.after_span):
             self._reports.say(WorkReturned(run.span, run.start, run.stop))
@@ -59,6 +78,7 @@ class FunctionRunner:
             for index in range(run.start, run.stop):
                 self._reports.fail(index, failure)
         else:
+            self._called = (function, run.is_array, run.star)
             if not run.is_array:
                 function = _spread(function)
             elif run.star:
@@ -71,7 +91,7 @@ class FunctionRunner:
     def _run_calls(self, function: Any, calls: list[Any], progress: SpanProgress, run: RunSpan) -> None:
         if run.chained:
             self._run_chain(function, calls[0], progress, run)
-        elif run.limits.timeout or run.limits.memory or run.attempt > 1:
+        elif run.limits.timeout or run.limits.memory or run.attempt > 1 or self._watched is not None:
             self._run_watched(function, calls, progress, run)
         else:
             self._run_all(function, calls, progress, run.start)
@@ -86,7 +106,7 @@ class FunctionRunner:
             try:
                 value = function(item)
             except BaseException as error:  # noqa: BLE001 -- also SystemExit: it ends the element, not the worker
-                self._failed(index, error, bool(wrote[0]))
+                self._failed(index, error, item)
             else:
                 if wrote[0]:
                     self._printed(index, progress)
@@ -101,14 +121,45 @@ class FunctionRunner:
         try:
             value = function(item)
         except BaseException as error:  # noqa: BLE001 -- as above
-            self._failed(index, error, self._streams.grown())
+            verdict = self._hear_verdict(index)
+            if verdict is None:
+                self._failed(index, error, item, last=True)
+                return
+            value = None
         else:
-            done_at = time.perf_counter()
-            if self._streams.grown():
-                self._printed(index, progress)
-            self._made = [value]
-            progress.results.append(value)
-            progress.done_at = done_at
+            verdict = self._hear_verdict(index)
+        done_at = time.perf_counter()
+        if isinstance(verdict, Failure):
+            out, err = self._streams.take()
+            self._reports.fail(index, verdict, Detail(index, stdout=out, stderr=err))
+            return
+        if verdict is not None:
+            out, err = self._streams.take()
+            progress.details.append(Detail(index, stdout=out, stderr=err, ended_by=verdict.ended_by))
+            value = verdict
+        elif self._streams.grown():
+            self._printed(index, progress)
+        self._made = [value]
+        progress.results.append(value)
+        progress.done_at = done_at
+
+    def _hear_verdict(self, index: int) -> Verdict:
+        """Have all judged that a watched call wrote, before it is said how it ended; None: as it did."""
+        if self._watched is None and self._cells[LATE] != self._number:
+            return None
+        self._cells[SINCE] = 0  # its time is not counted any more
+        self._reports.say(ElementEnded(self._number, index, *self._streams.ends()))
+        self._reports.flush()
+        answer = self._inbox.answer(self._number, index)
+        return answer.verdict if isinstance(answer, ElementJudged) else None
+
+    def _say_began(self, run: RunSpan, index: int) -> None:
+        """Tell the executor where a call that is watched runs."""
+        stdout, stderr = self._streams.begins()
+        sizes = sizes_of(self._watched or [])
+        place = TaskPlace(run.record, index, run.attempt, os.getpid(), os.getcwd(), stdout, stderr, [], sizes)
+        self._reports.say(ElementBegan(self._number, place))
+        self._reports.flush()
 
     def _run_chain(self, function: Any, item: Any, progress: SpanProgress, run: RunSpan) -> None:
         """Tasks each of which takes the value of the one before; behind one that fails all are given back."""
@@ -119,7 +170,7 @@ class FunctionRunner:
             try:
                 value = function(item)
             except BaseException as error:  # noqa: BLE001 -- as above
-                self._failed(index, error, bool(wrote[0]))
+                self._failed(index, error, item)
                 break
             if wrote[0]:
                 self._printed(index, progress)
@@ -141,16 +192,29 @@ class FunctionRunner:
         """Elements with limits, or tried before: each is told at once, so that it dies alone if it kills its worker."""
         for index, item in enumerate(calls, run.start):
             self._cells[INDEX] = index
+            if self._watched is not None:
+                self._say_began(run, index)
             self._cells[SINCE] = time.monotonic_ns()
             self._run_last(function, item, progress, index)
             self._cells[SINCE] = 0
             if index + 1 < run.stop:
                 self._reports.flush()
 
-    def _failed(self, index: int, error: BaseException, printed: bool) -> None:
+    def _failed(self, index: int, error: BaseException, item: Any, *, last: bool = False) -> None:
+        failure = exception_failure(error, self._parameters(item))  # runs code of the user's, which may print
+        printed = self._streams.grown() if last else self._streams.wrote[0]
         out, err = self._streams.take() if printed else (None, None)
+        if err:
+            failure = replace(failure, stderr=self._streams.error_tail(err))
         detail = Detail(index, stdout=out, stderr=err) if out or err else None
-        self._reports.fail(index, exception_failure(error), detail)
+        self._reports.fail(index, failure, detail)
+
+    def _parameters(self, item: Any) -> str:
+        """What the user's function was called with."""
+        function, is_array, star = self._called
+        if not is_array:
+            return show_call(function, *item)
+        return show_call(function, item if star else (item,), {})
 
     def _printed(self, index: int, progress: SpanProgress) -> None:
         out, err = self._streams.take()

@@ -10,19 +10,23 @@ begun (`seal`). Nothing outside of this executor's output folder is ever read.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bough import private
 from bough.executor.disk_space_wait import SpaceWait, is_full, lacks_space
-from bough.executor.worker_protocol import ERR, GENERATION, OUT, SINCE
+from bough.executor.worker_protocol import ERR, GENERATION, OUT, OUTPUT_WAITS, SINCE
 from bough.model.outcomes import Stream
 from bough.wire.executor_messages import OutputRead, ReadOutput
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Callable  # type: ignore[attr-defined]
+    from collections.abc import Callable
+
+    from typing_extensions import Buffer  # of collections.abc from Python 3.12 on
 
 _MOST = 16 << 20  # bytes of one answer
 
@@ -32,10 +36,24 @@ def stream_path(directory: str, slot: str, generation: int, suffix: str) -> str:
     return os.path.join(directory, f"{slot}.{suffix}" if generation == 0 else f"{slot}.{generation}.{suffix}")
 
 
+class _OutputWait(SpaceWait):
+    """The time that a function waits does not count against its limit."""
+
+    def __init__(self, say: Callable[[str], None], cells: memoryview[int]) -> None:
+        super().__init__(say, mark=partial(cells.__setitem__, OUTPUT_WAITS))
+        self._cells = cells
+
+    def __call__(self, what: str) -> None:
+        before = self.waited
+        super().__call__(what)
+        if self._cells[SINCE]:
+            self._cells[SINCE] += int((self.waited - before) * 1e9)
+
+
 class _Counting(io.FileIO):
     """A raw file that remembers that it was written to."""
 
-    def __init__(self, fd: int, wrote: list[int], pause: Callable[[str], None] | None) -> None:
+    def __init__(self, fd: int, wrote: list[int], pause: _OutputWait | None) -> None:
         super().__init__(fd, "wb", closefd=False)
         self._wrote = wrote
         self._pause = pause
@@ -54,6 +72,7 @@ class _Counting(io.FileIO):
                 if not is_full(error):
                     raise
                 self._pause("what a task prints")
+        self._pause.resumed()
         return count
 
 
@@ -64,7 +83,7 @@ class Streams:
         self, directory: str, slot: str, cells: memoryview[int], say: Callable[[str], None] | None = None
     ) -> None:
         """`say`: the files lie in the store; when that is full it is waited for, and said."""
-        self._pause = SpaceWait(say) if say is not None else None
+        self._pause = _OutputWait(say, cells) if say is not None else None
         self._directory = directory
         self._slot = slot
         self._cells = cells
@@ -76,16 +95,8 @@ class Streams:
         self.restore()
 
     def _text(self, fd: int) -> io.TextIOWrapper:
-        pause = self._wait_for_space if self._pause is not None else None
-        return io.TextIOWrapper(_Counting(fd, self.wrote, pause), "utf-8", "backslashreplace", write_through=True)
-
-    def _wait_for_space(self, what: str) -> None:
-        """The time that a function waits does not count against its limit."""
-        assert self._pause is not None
-        before = self._pause.waited
-        self._pause(what)
-        if self._cells[SINCE]:
-            self._cells[SINCE] += int((self._pause.waited - before) * 1e9)
+        raw = _Counting(fd, self.wrote, self._pause)
+        return io.TextIOWrapper(raw, "utf-8", "backslashreplace", write_through=True)
 
     @property
     def lacks_space(self) -> bool:
@@ -120,6 +131,14 @@ class Streams:
         self._cells[GENERATION] += 1
         self._open()
 
+    def begins(self) -> tuple[tuple[str, int], tuple[str, int]]:
+        """The files of stdout and stderr, and where what was not yet taken begins in them."""
+        return (self._paths[0], self._at[0]), (self._paths[1], self._at[1])
+
+    def ends(self) -> tuple[int, int]:
+        """Where they end now."""
+        return os.lseek(1, 0, os.SEEK_END), os.lseek(2, 0, os.SEEK_END)
+
     def take(self) -> tuple[Stream | None, Stream | None]:
         """What was written since the last time, to stdout and stderr."""
         self.wrote[0] = 0
@@ -151,6 +170,15 @@ class Streams:
         return os.pread(2, length, stream.offset + stream.length - length).decode("utf-8", "replace")
 
 
+def sizes_of(paths: list[str]) -> dict[str, int]:
+    """The sizes of those files that are there."""
+    found: dict[str, int] = {}
+    for path in paths:
+        with contextlib.suppress(OSError):
+            found[path] = os.stat(path).st_size
+    return found
+
+
 def read_output(asked: ReadOutput, folder: str, running: tuple[str, int] | None) -> OutputRead:
     """What was asked for; `running`: the file of the stream, and where the running task begins in it, if it runs."""
     length = max(0, min(asked.length, _MOST))
@@ -169,7 +197,8 @@ def read_output(asked: ReadOutput, folder: str, running: tuple[str, int] | None)
     except OSError as error:
         return OutputRead(asked.request, b"", error=f"the output cannot be read: {error.strerror}")
     try:
-        return OutputRead(asked.request, os.pread(descriptor, length, offset), more=not asked.path)
+        size = 0 if asked.path else max(0, os.fstat(descriptor).st_size - (offset - asked.offset))
+        return OutputRead(asked.request, os.pread(descriptor, length, offset), more=not asked.path, size=size)
     except OSError as error:
         return OutputRead(asked.request, b"", error=f"the output cannot be read: {error.strerror}")
     finally:

@@ -1,7 +1,7 @@
 """Functions, arguments, results and errors as bytes and back; and whether the task or the site failed.
 
-Small results go together, big ones into files of their own. An exception travels with its remote traceback as its
-cause. Arguments too big to travel with their call are files of the server that are brought like others.
+Small results go together, big ones into files of their own. An exception travels with its traceback, see
+`exception_packing`. Arguments too big to travel with their call are files of the server that are brought like others.
 
 Rules: plain pickle first, cloudpickle where that fails or would point into `__main__`, which is another module at the
 other end. One result that cannot travel fails alone, and whatever a function raises, bytes come out that load in the
@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from bough import private
 from bough.executor.disk_space_wait import SpaceWait, patiently
+from bough.executor.worker.exception_packing import RemoteTraceback, pack_exception, traceback_text
 from bough.model.commands.command import CommandTemplate, decode_template
 from bough.model.ids import BlobId
 from bough.model.outcomes import Cause, Failure, ResultFile, Results
@@ -32,8 +33,6 @@ from bough.wire.executor_messages import RunSpan, Value
 SMALL = 256_000  # bytes that are sent; more is written to a file
 _KEPT = 256  # things made from blobs that are kept; sessions rarely have more functions
 _LINE = 500  # characters of a message
-_MOST_TEXT = 1 << 20  # characters of a traceback
-_MOST = 32 << 20  # bytes of an exception: a bigger one cannot travel
 _ERRORS = frozenset(
     {
         errno.ENOSPC,
@@ -48,6 +47,15 @@ _ERRORS = frozenset(
     }
 )
 _NOT_FOUND = 127
+_HERE = os.path.dirname(__file__)
+_OURS = frozenset(  # files whose frames stand around a call
+    (
+        __file__,
+        os.path.join(_HERE, "function_runner.py"),
+        os.path.join(_HERE, "prepared_function.py"),
+        os.path.join(os.path.dirname(os.path.dirname(_HERE)), "model", "spaces.py"),
+    )
+)
 _WORDS = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.EIO, errno.EROFS))
 
 
@@ -159,31 +167,8 @@ def speaks_of_site(stderr: str, exit_code: int | None = None) -> bool:
     return any(word in stderr for word in _WORDS)
 
 
-class RemoteTraceback(Exception):
-    """Carries the text of a traceback from the process where it happened."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
-
-    def __str__(self) -> str:
-        """The traceback, set off from the line Python prints before it."""
-        return f'\n"""\n{self.text}"""'
-
-
-class _Carrier:
-    """Pickles as a call that puts exception and traceback together again: plain pickling drops the cause."""
-
-    def __init__(self, error: BaseException, text: str) -> None:
-        self.error = error
-        self.text = text
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (rebuild_error, (self.error, self.text))
-
-
 def rebuild_error(error: BaseException, text: str) -> BaseException:
-    """The exception with the remote traceback as its cause: what the bytes of `pack_error` load as."""
+    """The exception with the remote traceback as its cause: what stores of earlier versions hold."""
     error.__cause__ = RemoteTraceback(text)
     return error
 
@@ -193,39 +178,21 @@ def one_line(error: BaseException) -> str:
     name = type(error).__qualname__
     try:
         text = " ".join(str(error).split())
-    except Exception:  # noqa: BLE001 -- __str__ is the user's
+    except BaseException:  # noqa: BLE001 -- __str__ is the user's
         text = ""
     line = (f"{name}: {text}" if text else name)[:_LINE]
     return line if line.isascii() else line.encode(errors="backslashreplace").decode()  # it must be fit to be sent
 
 
-def pack_error(error: BaseException, skip: int = 1) -> bytes:
-    """Pickle an exception with its traceback, without the innermost `skip` frames of ours."""
-    import traceback
-
-    trace = error.__traceback__
-    for _ in range(skip):
-        if trace is not None:
-            trace = trace.tb_next
-    text = "".join(traceback.format_exception(type(error), error, trace))
-    if len(text) > _MOST_TEXT:
-        text = f"{text[: _MOST_TEXT // 2]}\n[...]\n{text[-_MOST_TEXT // 2 :]}"
-    data = _pack(error, text)
-    return data if 0 < len(data) <= _MOST else pickle.dumps(_Carrier(RuntimeError(one_line(error)), text), 5)
+def _raised(cause: Cause, message: str, error: BaseException, *, site: bool = False, parameters: str = "") -> Failure:
+    """A failure with the exception that says it, and its traceback."""
+    packed, trace = pack_exception(error, pack), traceback_text(error, _OURS)
+    return Failure(cause, message, error=packed, site=site, traceback=trace, parameters=parameters)
 
 
-def _pack(error: BaseException, text: str) -> bytes:
-    try:
-        data = pack(_Carrier(error, text))
-        pickle.loads(data)  # many exceptions pickle well and cannot be made again
-    except Exception:  # noqa: BLE001 -- the user's __reduce__ and __init__ may raise anything
-        return b""
-    return data
-
-
-def exception_failure(error: BaseException) -> Failure:
-    """A function raised."""
-    return Failure(Cause.EXCEPTION, message=one_line(error), error=pack_error(error), site=is_site_failure(error))
+def exception_failure(error: BaseException, parameters: str = "") -> Failure:
+    """A function raised; `parameters` say what it was called with."""
+    return _raised(Cause.EXCEPTION, one_line(error), error, site=is_site_failure(error), parameters=parameters)
 
 
 def loading_failure(error: BaseException, what: str) -> Failure:
@@ -233,12 +200,16 @@ def loading_failure(error: BaseException, what: str) -> Failure:
     if isinstance(error, ImportError):
         module = error.name or "a module"
         message = f"{what} needs the module {module!r}, which cannot be imported here: {one_line(error)}"
-        return Failure(Cause.NOT_STARTED, message=message, error=pack_error(error), site=True)
-    return Failure(Cause.UNSENDABLE, message=f"{what} cannot be unpickled: {one_line(error)}", error=pack_error(error))
+        return _raised(Cause.NOT_STARTED, message, error, site=True)
+    if is_site_failure(error):
+        return _raised(Cause.NOT_STARTED, f"{what} cannot be read here: {one_line(error)}", error, site=True)
+    return _raised(Cause.UNSENDABLE, f"{what} cannot be unpickled: {one_line(error)}", error)
 
 
 def unsendable_failure(value: object, error: BaseException) -> Failure:
-    """A result cannot be pickled."""
+    """A result cannot be pickled; a full disk, which a class' own `__reduce__` may meet, is the site's failure."""
+    if is_site_failure(error):
+        return _raised(Cause.EXCEPTION, f"the result cannot be packed: {one_line(error)}", error, site=True)
     kind = type(value)
     message = (
         f"the result, a {kind.__module__}.{kind.__qualname__}, cannot be pickled ({one_line(error)}); "
@@ -251,7 +222,7 @@ def pack(value: object) -> bytes:
     """Pickle a value so that it loads in the client."""
     try:
         data = pickle.dumps(value, 5)
-    except Exception:  # noqa: BLE001 -- reasons are many; cloudpickle's own error is the one that counts
+    except BaseException:  # noqa: BLE001 -- reasons are many; cloudpickle's own error is the one that counts
         data = b""
     if data and b"__main__" not in data:
         return data
@@ -276,7 +247,7 @@ def pack_results(
     """
     try:
         data = packed or pack(values)
-    except Exception as error:  # noqa: BLE001 -- __reduce__ is the user's
+    except BaseException as error:  # noqa: BLE001 -- __reduce__ is the user's, and may raise SystemExit
         if len(values) == 1:
             yield start, start + 1, unsendable_failure(values[0], error)
             return
@@ -317,7 +288,7 @@ def write_result(data: bytes, directory: str, name: str, pause: SpaceWait | None
             patiently(f"a result of {len(data)} bytes in {directory}", write, pause)
     except OSError as error:
         message = f"the result of {len(data)} bytes cannot be written: {error}"
-        return Failure(Cause.EXCEPTION, message=message, error=pack_error(error), site=True)
+        return _raised(Cause.EXCEPTION, message, error, site=True)
     return ResultFile(path, len(data))
 
 

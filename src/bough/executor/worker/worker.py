@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from bough import logs
+from bough.executor.devices import WorkerDevices
 from bough.executor.processes import die, die_with_parent, kill_group
 from bough.executor.worker.function_runner import FunctionRunner
 from bough.executor.worker.output_streams import Streams
 from bough.executor.worker.serialisation import Blobs, paths_of, with_paths
 from bough.executor.worker.worker_channel import WorkerContext, WorkerInbox, WorkerReports
 from bough.executor.worker_protocol import GROUP, HANDOVER, INDEX, InputsStaged, StageInputs, WorkerDone, WorkerSpan
+from bough.model.checkpoints import VARIABLE
 from bough.model.events.news import WorkFailed
 from bough.model.ids import BlobId
 from bough.model.outcomes import Cause, Failure
@@ -89,7 +91,9 @@ class _Worker:
         self._reports = WorkerReports(sock, setting.result_dir, cells, say)
         made = Blobs(blobs)
         self._inbox = WorkerInbox(sock, tokens, made, cells)
-        self._context = WorkerContext(cells, streams, self._reports, made, self._inbox, dict(os.environb))
+        self._context = WorkerContext(
+            cells, streams, self._reports, made, self._inbox, dict(os.environb), WorkerDevices()
+        )
         self._functions = FunctionRunner(self._context)
         self._command_runner: CommandRunner | None = None
         self._kind: Kind | None = None
@@ -111,12 +115,14 @@ class _Worker:
             cells[INDEX] = hand.run.start
             cells[HANDOVER] = hand.number
             self._be(hand.run.kind)
+            self._context.devices.use(hand.devices)
             if hand.run.kind == Kind.FUNCTION:
+                self._show_checkpoint(hand.run)
                 run = self._with_values(hand) if self._is_far else hand.run
                 if run is not None:
-                    self._functions.run(hand.number, run)
+                    self._functions.run(hand.number, run, watched=hand.watched)
             else:
-                self._commands().run(hand.number, hand.run, hand.directory)
+                self._commands().run(hand.number, hand.run, hand.directory, watched=hand.watched)
             cells[INDEX] = hand.run.stop  # nothing runs: a worker that dies now had finished
             if reports.due(_SHORT):
                 reports.flush()
@@ -139,6 +145,15 @@ class _Worker:
             self._reports.say(WorkFailed(hand.run.span, hand.run.start, failure))
             self._reports.say(WorkerDone(hand.number))
         return None
+
+    def _show_checkpoint(self, run: RunSpan) -> None:
+        """Tell a function where its checkpoint is, or is to be."""
+        os.environ.pop(VARIABLE, None)
+        if run.checkpoint is not None and not self._is_far:
+            path = run.checkpoint.path(run.record, run.start)
+            os.environ[VARIABLE] = path
+            with contextlib.suppress(OSError):  # the function says so when it writes there
+                os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
 
     def _commands(self) -> CommandRunner:
         if self._command_runner is None:

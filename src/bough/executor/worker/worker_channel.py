@@ -18,16 +18,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
+from bough.executor.devices import WorkerDevices
 from bough.executor.disk_space_wait import GivenUp, SpaceWait
 from bough.executor.processes import die
 from bough.executor.worker.output_streams import Streams
 from bough.executor.worker.serialisation import Blobs, pack, pack_results
 from bough.executor.worker_protocol import (
     GROUP,
+    RESULT_WAITS,
+    Answer,
+    ElementJudged,
     FromWorker,
     InputsStaged,
     OutputsStored,
@@ -126,7 +131,8 @@ class WorkerReports:
         self._span = SpanId(0)  # of the commands in `ends`
         self.ends: list[Detail] = []  # successes of commands: put in without the lock, told with the next news
         self.progress: SpanProgress | None = None
-        self._pause = SpaceWait(say, lambda: self.must_leave) if say is not None else None
+        waits = partial(cells.__setitem__, RESULT_WAITS)
+        self._pause = SpaceWait(say, lambda: self.must_leave, waits) if say is not None else None
         self.inside = False  # the main thread is in here: a signal handler must not come in
         self.must_leave = False  # a signal came meanwhile: say what is known and exit
 
@@ -159,7 +165,7 @@ class WorkerReports:
             self.progress = progress
         if not self._thread:
             self._thread = True
-            threading.Thread(target=self._remind, daemon=True).start()
+            threading.Thread(target=self._remind, name="bough-reports", daemon=True).start()
         elif self._asleep:
             self._wake.set()
 
@@ -313,7 +319,7 @@ class WorkerInbox:
         self._stops: list[WorkerStop] = []
         self._verdict: WorkerVerdict | None = None  # the last: only one element runs
         self.quit: Seconds | None = None  # the grace, once told to go
-        self._answers: deque[InputsStaged | OutputsStored] = deque()
+        self._answers: deque[Answer] = deque()
 
     def read(self) -> None:
         """Wait for something, and take it in."""
@@ -332,10 +338,10 @@ class WorkerInbox:
                     self._verdict = message
                 case WorkerQuit():
                     self.quit = message.grace
-                case InputsStaged() | OutputsStored():
+                case InputsStaged() | OutputsStored() | ElementJudged():
                     self._answers.append(message)
 
-    def answer(self, number: int, index: int) -> InputsStaged | OutputsStored | None:
+    def answer(self, number: int, index: int) -> Answer | None:
         """Wait for what the executor was asked about an element; None when it was stopped."""
         while self.quit is None and not self.stopped_by(number, index):
             while self._answers:
@@ -393,3 +399,4 @@ class WorkerContext(NamedTuple):
     blobs: Blobs
     inbox: WorkerInbox
     environment: dict[bytes, bytes]  # as it was when the worker began
+    devices: WorkerDevices  # what its tasks may use now

@@ -113,6 +113,11 @@ def shown_text(call: CommandCall) -> str:
     return _filled(call, lambda slot: slot.format or call.writes[slot.name], show_slot)
 
 
+def final_text(call: CommandCall) -> str:
+    """A command as jobs databases have it: outputs by their absolute paths."""
+    return _filled(call, lambda slot: call.writes[slot.name], show_slot)
+
+
 def show_slot(slot: TemplateSlot) -> str:
     """A slot as the user writes it."""
     attribute = f".{slot.attribute}" if slot.attribute else ""

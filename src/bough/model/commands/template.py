@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from bough.errors import InvalidWorkload
+from bough.errors import InvalidWorkload, did_you_mean
 from bough.model.commands.command import Part, TemplateSlot, show_slot
 
 BUILT_IN = frozenset({"cores", "attempt"})
@@ -25,7 +25,7 @@ _WITHOUT = (bool, int, float, complex, bytes, type(None))  # types of values tha
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _SLOT = re.compile(r"([^\W\d]\w*)((?:\.[^\W\d]\w*)*)(?::(.*))?", re.DOTALL)
-_LOOKS_LIKE_SLOT = re.compile(r"\{[^\W\d]\w*(?:\.[^\W\d]\w*)*(?::[^{}]*)?\}")
+_LOOKS_LIKE_SLOT = re.compile(r"\{([^\W\d]\w*)(?:\.[^\W\d]\w*)*(?::[^{}]*)?\}")
 
 
 def parse(text: str) -> list[Part]:
@@ -66,6 +66,16 @@ def is_template(value: str) -> bool:
     return "{" in value and _LOOKS_LIKE_SLOT.search(value) is not None
 
 
+def is_template_over(value: str, names: Iterable[str]) -> bool:
+    """Whether a value is a template over some parameters: a slot of it names one, or nearly does (a mistake to tell).
+
+    A value such as "{print}" that names none of them is data: it may be a program of awk's.
+    """
+    known = tuple(names)
+    found = {slot[1] for slot in _LOOKS_LIKE_SLOT.finditer(value)} if "{" in value else set()
+    return any(name in known or did_you_mean(name, known) for name in found)
+
+
 def unparse(parts: Iterable[Part]) -> str:
     """The text that `parse` would read as these parts."""
     words = []
@@ -82,10 +92,12 @@ def check_slots(
     names: Iterable[str],
     derived: dict[str, list[Part]] | None = None,
     used: Iterable[str] = (),
+    options: Iterable[str] = (),
 ) -> None:
     """Refuse slots without a parameter, parameters without a slot, and values that use each other in a circle.
 
-    `used` are parameters that count as used for another reason, such as a filter that asks for them.
+    `used` are parameters that count as used for another reason, such as a filter that asks for them;
+    `options` are keywords that stand beside parameters, one of which may have been meant.
     """
     derived = derived or {}
     known = dict.fromkeys((*names, *derived))
@@ -107,7 +119,8 @@ def check_slots(
                 wanted.add(slot.name)
     unused = [name for name in known if name not in wanted]
     if unused:
-        raise InvalidWorkload(f"no slot uses parameter {', '.join(unused)} in {shown(unparse(parts))}")
+        hint = did_you_mean(unused[0], (*options, *sorted(wanted - known.keys())))
+        raise InvalidWorkload(f"no slot uses parameter {', '.join(unused)} in {shown(unparse(parts))}{hint}")
     in_order(derived)
 
 
@@ -139,13 +152,9 @@ def unknown(slot: TemplateSlot, owner: str | None, texts: Sequence[Part], known:
     where = f"the value of {owner}" if owner else shown(unparse(texts))
     if slot.name in BUILT_IN:
         return f"slot {show_slot(slot)} in {where}: it is known only when the command starts"
-    from difflib import get_close_matches  # loaded only for a mistyped name
-
-    close = get_close_matches(slot.name, known, 1)
-    hint = f"; did you mean {close[0]}" if close else ""
     return (
         f"slot {show_slot(slot)} in {where} needs a parameter {slot.name};"
-        f" parameters are {', '.join(known) or 'none'}{hint}"
+        f" parameters are {', '.join(known) or 'none'}{did_you_mean(slot.name, known)}"
     )
 
 

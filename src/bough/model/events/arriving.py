@@ -1,10 +1,13 @@
 """All that a turn of the core takes in: news, and what is the same as news and as a fact.
 
-The core adds nothing to runs, executors, submissions and memos that were looked up, so that these have one type.
+The core adds nothing to runs, executors, submissions and memos that were looked up, so that these have one type. What
+was seen of tasks that are reused comes with the memo that was found, in one piece: see `Recalled`.
 Rule: executors and clients do without the facts, which take long to load, and so without this module.
 """
 
 from __future__ import annotations
+
+import msgspec
 
 from bough.model.events import facts
 from bough.model.events.news import (
@@ -13,11 +16,27 @@ from bough.model.events.news import (
     FreeLock,
     GroupClosed,
     PagesAdded,
+    SetRule,
     TakeLock,
     TakeTask,
     TaskAlive,
     WorkNews,
 )
+
+
+class Recalled(msgspec.Struct, frozen=True, array_like=True, tag="rcl"):
+    """A memo was found of tasks that were watched or reported numbers; `seen` is told as if they did so again."""
+
+    found: facts.MemoLookedUp
+    seen: list[facts.Observed]  # of the new record, in order
+
+
+class RuleRecalled(msgspec.Struct, frozen=True, array_like=True, tag="rlr"):
+    """A rule is to be set whose population has tasks that were reused."""
+
+    action: SetRule
+    recalled: tuple[facts.RecalledMember, ...]
+
 
 News = (  # all that a turn takes in
     Action
@@ -38,7 +57,17 @@ News = (  # all that a turn takes in
     | facts.ExecutorResized
     | facts.ExecutorSuspended
     | facts.ExecutorResumed
+    | facts.SiteRuleSet
+    | facts.SiteLeft
+    | facts.SiteReturned
+    | facts.CheckpointKept
+    | facts.SiteDefined
+    | facts.SiteRemoved
+    | facts.PilotQueued
+    | facts.PilotEnded
     | facts.MemoLookedUp
+    | Recalled
+    | RuleRecalled
     | facts.Stopping
     | facts.GroupReleased
     | TakeLock

@@ -7,17 +7,26 @@ Rule: applying the facts of a journal in order rebuilds the state; a new field n
 
 from __future__ import annotations
 
-import msgspec
+from typing import Annotated
 
-from bough.model.bounds import Count, FilePath, Label, Pid, Text, Whole
+import msgspec
+from msgspec import Meta
+
+from bough.model.availability import Grace, SiteName, SiteRule
+from bough.model.bounds import Count, Digest, Excerpt, FilePath, Finite, Label, Name, Pid, Text, Whole, Word
 from bough.model.events.news import GroupClosed, PagesAdded
 from bough.model.files import FileSpec
-from bough.model.ids import ROOT, ExecutorId, GroupId, MemoKey, RecordId, Seconds, SpanId
+from bough.model.ids import ROOT, BlobId, ExecutorId, GroupId, MemoKey, RecordId, Seconds, SpanId
+from bough.model.monitors import MOST_CHECKPOINTS, Fail, Finish, Restart
+from bough.model.observations import Observation
 from bough.model.outcomes import Detail, Failure, Results
+from bough.model.population_rules import PopulationRule
 from bough.model.resources import Needs
+from bough.model.reuse_scope import ReuseScope
+from bough.model.site_specs import Handle, PilotId, SiteSpec
 from bough.model.tasks import Dep, Item
 
-VERSION = 2
+VERSION = 4
 
 
 class RunOpened(msgspec.Struct, frozen=True, array_like=True, tag="ro"):
@@ -37,6 +46,9 @@ class RunOpened(msgspec.Struct, frozen=True, array_like=True, tag="ro"):
     directory: FilePath = ""  # where its commands run
     token: Label = ""  # by which others see that they share that directory
     user: Label = ""
+    reuse: ReuseScope = ReuseScope.ALL  # where a task finds its twin that does not say `always`
+    script: Label = ""  # the process that opened it: runs of one script run have the same
+    base: Count = 0  # its records are numbered from here, see `model.ids`
 
 
 class RunRemoved(msgspec.Struct, frozen=True, array_like=True, tag="rr"):
@@ -55,14 +67,18 @@ class RunRevived(msgspec.Struct, frozen=True, array_like=True, tag="rv"):
     """A workflow that was retired is in the core again, because a user acts on it."""
 
     run: Count
-    kept: bytes  # see `core.retiring`
+    kept: bytes  # see `core.retirement`
 
 
 class RunClosed(msgspec.Struct, frozen=True, array_like=True, tag="rc"):
-    """A run ended; `reason` is "done", "interrupted" or "crashed" (found by the next run)."""
+    """A run ended; `reason` is "done", "interrupted" or "crashed" (found by the next run).
+
+    A run that was closed as done may be said to be unfinished after all: its script raised an error later.
+    """
 
     run: Count
     reason: Text = "done"
+    unfinished: bool = False  # everything has ended, but something failed
 
 
 class Submitted(msgspec.Struct, frozen=True, array_like=True, tag="sub"):
@@ -84,6 +100,8 @@ class ExecutorJoined(msgspec.Struct, frozen=True, array_like=True, tag="xj"):
     until: Seconds = 0  # when it will leave, 0: unknown
     members: Count = 1  # executors that it speaks for
     each: Needs | None = None  # of a relay that shares out work: what the biggest of its executors has
+    python: Word = ""  # its minor version, as "3.12"; empty: not known, it takes every function
+    pilot: PilotId = PilotId(0)  # that started it; 0: somebody did
 
 
 class ExecutorResized(msgspec.Struct, frozen=True, array_like=True, tag="xz"):
@@ -121,6 +139,63 @@ class ExecutorDrained(msgspec.Struct, frozen=True, array_like=True, tag="xd"):
     """An executor shall get nothing new."""
 
     executor: ExecutorId
+
+
+class SiteRuleSet(msgspec.Struct, frozen=True, array_like=True, tag="srs"):
+    """A user said how the server learns whether a site may be used."""
+
+    site: SiteName
+    rule: SiteRule
+
+
+class SiteLeft(msgspec.Struct, frozen=True, array_like=True, tag="sl"):
+    """A site may not be used any more: its executors get nothing, and give back what they have."""
+
+    site: SiteName
+    reason: Text = ""
+    grace: Grace = 0.0  # seconds that running tasks have
+    by_hand: bool = False  # a user said so: only a user says otherwise
+
+
+class SiteReturned(msgspec.Struct, frozen=True, array_like=True, tag="srt"):
+    """A site may be used again."""
+
+    site: SiteName
+
+
+class SiteDefined(msgspec.Struct, frozen=True, array_like=True, tag="sd"):
+    """A user said how pilots are started at a site; again: said so otherwise."""
+
+    site: SiteName
+    spec: SiteSpec
+
+
+class SiteRemoved(msgspec.Struct, frozen=True, array_like=True, tag="srm"):
+    """A site has no definition any more, and its pilots are forgotten."""
+
+    site: SiteName
+
+
+class PilotAsked(msgspec.Struct, frozen=True, array_like=True, tag="pa"):
+    """A pilot is wanted at a site."""
+
+    pilot: PilotId
+    site: SiteName
+
+
+class PilotQueued(msgspec.Struct, frozen=True, array_like=True, tag="pq"):
+    """A site has taken a pilot, and calls it by a handle."""
+
+    pilot: PilotId
+    handle: Handle
+
+
+class PilotEnded(msgspec.Struct, frozen=True, array_like=True, tag="pe"):
+    """A pilot is not there any more."""
+
+    pilot: PilotId
+    reason: Excerpt = ""
+    failed: bool = False  # it did not do what it was for: the site gets a rest
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
@@ -186,11 +261,88 @@ class SpanReturned(msgspec.Struct, frozen=True, array_like=True, tag="ret", gc=F
     record: RecordId = RecordId(0)
 
 
+class OutputKept(msgspec.Struct, frozen=True, array_like=True, tag="out", gc=False):
+    """What an attempt had written when it was ended from outside. It changes no state: that was decided before."""
+
+    span: SpanId
+    record: RecordId
+    index: Count
+    attempt: Count
+    detail: Detail
+    host: Label = ""  # as in `SpanStarted`
+    executor: ExecutorId = ExecutorId(0)
+
+
+class Observed(msgspec.Struct, frozen=True, array_like=True, tag="ob", gc=False):
+    """What was seen of a running element: monitors that fired, values, trouble of what watches it."""
+
+    span: SpanId  # 0: it was seen in an earlier run, whose success is about to be reused
+    record: RecordId
+    index: Count
+    attempt: Count
+    observations: list[Observation]
+
+
+class CheckpointKept(msgspec.Struct, frozen=True, array_like=True, tag="ck"):
+    """The server has the checkpoint of an attempt that ran in a sandbox; the next one begins with it."""
+
+    record: RecordId
+    index: Count
+    digest: Digest
+
+
+class MonitorsAdded(msgspec.Struct, frozen=True, array_like=True, tag="mon"):
+    """Tasks are watched from now on; of a group also those that are still to come."""
+
+    target: Dep
+    plan: BlobId
+    stop: Count = 0
+
+
+class EndAsked(msgspec.Struct, frozen=True, array_like=True, tag="end"):
+    """What runs of some tasks is to be ended with a verdict, as a monitor would; how it ended is a fact of its own."""
+
+    target: Dep
+    verdict: Finish | Fail | Restart
+    monitor: Name
+    reason: Text = ""
+    stop: Count = 0
+    by_rule: bool = False  # about a population
+
+
+class RecalledMember(msgspec.Struct, frozen=True, array_like=True):
+    """How far a task that was reused had come when it ran."""
+
+    record: RecordId
+    index: Count
+    attempt: Count
+    scores: Annotated[tuple[Finite, ...], Meta(max_length=MOST_CHECKPOINTS)]  # at checkpoints; lower is better
+    by_rule: bool = False  # such a rule ended it then
+
+
+class RuleSet(msgspec.Struct, frozen=True, array_like=True, tag="rul"):
+    """From now on a rule decides which tasks of an array or a group need not go on; None: no rule any more."""
+
+    target: Dep
+    rule: PopulationRule | None = None
+    recalled: tuple[RecalledMember, ...] = ()  # of the tasks that were reused by then
+
+
 class RetryDue(msgspec.Struct, frozen=True, array_like=True, tag="rd", gc=False):
     """The wait before another attempt is over."""
 
     record: RecordId
     index: Count
+
+
+class Freed(msgspec.Struct, frozen=True, array_like=True, tag="fr"):
+    """Tasks that had waited wait for nothing any more, and found no room at once: they are ready.
+
+    The core knows that without it; it is for those that read the journal, such as the jobs database.
+    """
+
+    tasks: tuple[tuple[RecordId, RecordId], ...] = ()  # loose ones, from the first to the last of a row of numbers
+    parts: tuple[tuple[RecordId, Count, Count], ...] = ()  # of arrays
 
 
 class MemoLookedUp(msgspec.Struct, frozen=True, array_like=True, tag="rec"):
@@ -331,12 +483,27 @@ Fact = (
     | ExecutorResized
     | ExecutorSuspended
     | ExecutorResumed
+    | SiteRuleSet
+    | SiteLeft
+    | SiteReturned
+    | SiteDefined
+    | SiteRemoved
+    | PilotAsked
+    | PilotQueued
+    | PilotEnded
     | Placed
     | SpanStarted
     | SpanEnded
     | ElementFailed
     | SpanReturned
+    | OutputKept
+    | Observed
+    | MonitorsAdded
+    | CheckpointKept
+    | EndAsked
+    | RuleSet
     | RetryDue
+    | Freed
     | MemoLookedUp
     | Skipped
     | Cancelled

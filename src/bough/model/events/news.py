@@ -8,11 +8,17 @@ it is, and has the type of it. Rule: news has no field that the core fills in. T
 
 from __future__ import annotations
 
-import msgspec
+from typing import Annotated
 
-from bough.model.bounds import Count, Label, Text, Whole
-from bough.model.ids import ExecutorId, GroupId, RecordId, Seconds, SpanId
+import msgspec
+from msgspec import Meta
+
+from bough.model.bounds import Count, Label, Name, Text, Whole
+from bough.model.ids import BlobId, ExecutorId, GroupId, RecordId, Seconds, SpanId
+from bough.model.monitors import Fail, Finish, Restart
+from bough.model.observations import MOST_OBSERVATIONS, Observation
 from bough.model.outcomes import Detail, Failure, Results
+from bough.model.population_rules import PopulationRule
 from bough.model.tasks import Dep, Item, Page, Reuse
 
 
@@ -74,6 +80,31 @@ class Prioritise(msgspec.Struct, frozen=True, array_like=True, tag="pri"):
 
     target: Dep
     priority: Whole
+
+
+class AddMonitors(msgspec.Struct, frozen=True, array_like=True, tag="mon"):
+    """Watch tasks, also those that run, from now on; of a group also those that are still to come."""
+
+    target: Dep
+    plan: BlobId  # a `WatchPlan`, which the server has
+    stop: Count = 0
+
+
+class EndEarly(msgspec.Struct, frozen=True, array_like=True, tag="end"):
+    """End running tasks with a verdict, as a monitor does. What is not running is left alone."""
+
+    target: Dep
+    verdict: Finish | Fail | Restart
+    monitor: Name  # who says so: "remote monitor"
+    reason: Text = ""
+    stop: Count = 0
+
+
+class SetRule(msgspec.Struct, frozen=True, array_like=True, tag="rul"):
+    """Let a rule decide which tasks of an array or a group need not go on; None: no rule any more."""
+
+    target: Dep
+    rule: PopulationRule | None = None
 
 
 class Amend(msgspec.Struct, frozen=True, array_like=True, tag="amd"):
@@ -138,6 +169,29 @@ class WorkReturned(msgspec.Struct, frozen=True, array_like=True, tag="ret", gc=F
     stop: Count
 
 
+class WorkStopped(msgspec.Struct, frozen=True, array_like=True, tag="out", gc=False):
+    """What an element had written when its executor ended it, because it was cancelled or killed or all ends.
+
+    It may come long after its span is forgotten, so that it names the task itself. The server says whose it is.
+    """
+
+    span: SpanId
+    record: RecordId
+    index: Count
+    attempt: Count
+    detail: Detail
+    host: Label = ""  # as in `WorkStarted`
+    executor: ExecutorId = ExecutorId(0)
+
+
+class WorkObserved(msgspec.Struct, frozen=True, array_like=True, tag="ob", gc=False):
+    """What was seen of a running element, before all news of its end."""
+
+    span: SpanId
+    index: Count
+    observations: Annotated[list[Observation], Meta(max_length=MOST_OBSERVATIONS)]
+
+
 class TakeLock(msgspec.Struct, frozen=True, array_like=True, tag="lt"):
     """A running task wants a named lock, until it frees it or is with its executor no more."""
 
@@ -189,6 +243,13 @@ class GroupClosed(msgspec.Struct, frozen=True, array_like=True, tag="gc"):
     group: GroupId
 
 
-Action = Cancel | Kill | Hold | Release | Reset | DeclareDone | Retry | Prioritise  # what people ask of tasks
+# what people ask of tasks
+Action = Cancel | Kill | Hold | Release | Reset | DeclareDone | Retry | Prioritise | AddMonitors | EndEarly | SetRule
 
-WorkNews = WorkStarted | WorkSucceeded | CallsEnded | WorkFailed | WorkReturned  # what executors report
+# what executors report
+WorkNews = WorkStarted | WorkSucceeded | CallsEnded | WorkFailed | WorkReturned | WorkStopped | WorkObserved
+
+
+def with_executor(news: WorkNews, executor: int) -> WorkNews:
+    """The same news, with the executor that it came from where it must be known."""
+    return msgspec.structs.replace(news, executor=ExecutorId(executor)) if type(news) is WorkStopped else news

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
-from bough.model.ids import ExecutorId, MemoKey, RecordId, Seconds, SpanId
+from bough.model.ids import BlobId, ExecutorId, MemoKey, RecordId, Seconds, SpanId
+from bough.model.monitors import Fail, Finish, Restart
+from bough.model.site_specs import PilotId
 from bough.model.tasks import ArraySpec, Dep, On, Page, Reuse, TaskSpec
 
 
@@ -29,6 +31,7 @@ class SendSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
     # tasks like it that go with it, by record and payload: their spans have the next numbers, all else is the same
     along: tuple[tuple[RecordId, bytes], ...] = ()
     chained: bool = False  # each of them waits for the one before, whose value is its only input, and for nothing else
+    watch: tuple[BlobId, ...] = ()  # what watches its elements: plans of the task, of its groups, and those added later
 
     def singly(self) -> Iterator[SendSpan]:
         """The same as hand-outs of one task each."""
@@ -57,6 +60,57 @@ class StopSpan(msgspec.Struct, frozen=True, array_like=True):
     stop: int
 
 
+class ClearExecutor(msgspec.Struct, frozen=True, array_like=True):
+    """Have an executor give back all it has: what has not begun at once, what runs after the grace."""
+
+    executor: ExecutorId
+    grace: Seconds
+    reason: str
+
+
+class KeepExecutor(msgspec.Struct, frozen=True, array_like=True):
+    """Let what still runs on an executor that was to be cleared go on."""
+
+    executor: ExecutorId
+
+
+class AskForPilot(msgspec.Struct, frozen=True, array_like=True):
+    """Have a site start a pilot; one that was asked for before is found there, not started again."""
+
+    pilot: PilotId
+    site: str
+
+
+class CancelPilot(msgspec.Struct, frozen=True, array_like=True):
+    """Have a site end a pilot, after some seconds in which its tasks may end."""
+
+    pilot: PilotId
+    site: str
+    grace: Seconds = 0.0
+
+
+class WatchSpan(msgspec.Struct, frozen=True, array_like=True):
+    """Have running elements of a span watched by one more plan."""
+
+    executor: ExecutorId
+    span: SpanId
+    start: int
+    stop: int
+    plan: BlobId
+
+
+class EndSpan(msgspec.Struct, frozen=True, array_like=True):
+    """Have running elements of a span ended with a verdict, as a monitor there would."""
+
+    executor: ExecutorId
+    span: SpanId
+    start: int
+    stop: int
+    verdict: Finish | Fail | Restart
+    monitor: str
+    reason: str
+
+
 class LookUpMemo(msgspec.Struct, frozen=True, array_like=True):
     """Look for a finished twin in earlier runs and answer with `facts.Recalled`."""
 
@@ -65,6 +119,7 @@ class LookUpMemo(msgspec.Struct, frozen=True, array_like=True):
     stop: int
     key: MemoKey
     reuse: tuple[Reuse, ...] = ()  # arrays: where to look; empty: a loose task, found by its key alone
+    always: bool = True  # in all earlier runs, not only in unfinished ones
 
 
 class Refuse(msgspec.Struct, frozen=True, array_like=True):
@@ -89,4 +144,17 @@ class AnswerTake(msgspec.Struct, frozen=True, array_like=True):
     elsewhere: bool = False  # nothing in the groups that were named, but something in the workflows around them
 
 
-Order = SendSpan | StopSpan | LookUpMemo | Refuse | TellGroupFinished | AnswerTake
+Order = (
+    SendSpan
+    | StopSpan
+    | ClearExecutor
+    | KeepExecutor
+    | AskForPilot
+    | CancelPilot
+    | WatchSpan
+    | EndSpan
+    | LookUpMemo
+    | Refuse
+    | TellGroupFinished
+    | AnswerTake
+)

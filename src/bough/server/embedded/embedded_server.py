@@ -25,27 +25,31 @@ from bough.core.machine import Machine
 from bough.errors import BoughError, InternalError, StoreFailed, StoreHeld
 from bough.model.events.facts import RunClosed, RunOpened, Stopping
 from bough.model.ids import ExecutorId
+from bough.model.reuse_scope import ALWAYS, NEVER, RESUME, ReuseScope
+from bough.model.states import TaskState
 from bough.policies.policy_registry import load_policies
 from bough.server import cleanup, socket_path
 from bough.server.embedded.local_executor import ExecutorCommand, LocalExecutor
+from bough.server.embedded.old_runs import delete_files, is_alive, remove_old_runs
 from bough.server.embedded.server_options import ServerOptions
 from bough.server.message_handlers import MessageHandlers
 from bough.server.peer_connection import PeerConnection
 from bough.server.peer_quotas import Quotas
-from bough.server.turns.disk_space import FullDiskNotice
 from bough.server.turns.run_info import RunInfo
 from bough.server.turns.shell import Shell, internal_error, make_shell
+from bough.stores.places import note_place
 from bough.stores.sql.sqlite import SqliteStore
 from bough.stores.store_errors import reported
 from bough.stores.store_folder import make_store_folders
 from bough.stores.store_lock import StoreLock, holder
+from bough.stores.unfinished_note import read_note, remove_note
 from bough.transport.listener import Acceptor
 from bough.wire.client_messages import Closed, Refused, UserNotice
 from bough.wire.executor_messages import Leave
 from bough.wire.framing import frame
 
 if TYPE_CHECKING:
-    from bough.stores.store import Store
+    from bough.stores.store import LastRun, Store
 
 _SPARE = 5.0  # seconds beyond the grace that executors get to report and exit
 _MOMENT = 0.5  # seconds that the jobs database may keep a script waiting; a later reader folds the rest
@@ -125,9 +129,12 @@ class Shutdown:
             self._announce()
             await self._stop_placing(reason)
             await self._let_executors_go(grace)
-            if await self._written(RunClosed(self._run, reason)):
+            closed = RunClosed(self._run, reason, self._has_failures())
+            if await self._written(closed):
                 await self._shell.background.stop()
                 self._close_store()
+                if reason == "done" and not closed.unfinished:
+                    remove_note(self._shell.info.store_dir)
                 await self._say_goodbye(Closed(reason))
                 self._finish(0)
                 return
@@ -137,6 +144,9 @@ class Shutdown:
         logs.error("store-not-closed", f"the store could not be closed: {error}")
         await self._say_goodbye(Refused(str(error), kind="StoreFailed"))
         self._finish(error.exit_code)
+
+    def _has_failures(self) -> bool:
+        return self._shell.queries.counts().by_state[TaskState.FAILED] > 0
 
     async def _stop_placing(self, reason: str) -> None:
         if reason != "done":
@@ -271,6 +281,7 @@ def open_run(options: ServerOptions) -> tuple[SqliteStore, Machine, RunInfo]:
     policies = load_policies(options.policy)  # first: an unknown name shall leave no trace
     with reported(options.store):
         make_store_folders(options.store)
+        note_place(options.store)
     store = SqliteStore(options.store)
     store.tell = logs.reporter("store-repaired", logs.WARNING)
     store.claim("session")
@@ -286,14 +297,33 @@ def open_run(options: ServerOptions) -> tuple[SqliteStore, Machine, RunInfo]:
         cleanup.clear(os.path.join(options.store, "out"))
         cleanup.clear_results(os.path.join(options.store, "results"))
         last = store.last_run()
+    if _raised_later(store, options.store, last, now):
+        last = store.last_run()
+    if last.run:
+        old = store.expendable_runs(options.script, is_alive, spare_last=options.reuse == ALWAYS)
+        if remove_old_runs(store, last.last_turn, now, old):
+            last = store.last_run()
+        delete_files(options.store, old)
     run = last.run + 1
     machine = Machine(
         policies, seed=run, last_turn=last.last_turn, last_span=last.last_span, pickup=options.tuning.max_span
     )
-    memos = last.run > 0 and not options.fresh
-    opened = RunOpened(run, options.name, socket.gethostname(), os.getpid(), options.fail_fast, options.policy, memos)
+    memos = last.run > 0 and options.reuse != NEVER
+    reuse = _reuse_scope(store, options)
+    opened = RunOpened(
+        run,
+        options.name,
+        socket.gethostname(),
+        os.getpid(),
+        options.fail_fast,
+        options.policy,
+        memos,
+        reuse=reuse,
+        script=options.script,
+    )
     turn = machine.turn(now, [opened])
     store.append(turn.number, now, turn.facts)
+    socket_path.note_opened(options.store, now)
     info = RunInfo(
         run=run,
         store_dir=options.store,
@@ -302,9 +332,25 @@ def open_run(options: ServerOptions) -> tuple[SqliteStore, Machine, RunInfo]:
         first_group=last.last_group + 1,
         first_executor=ExecutorId(last.last_executor + 1),
         memos=memos,
+        reuse=reuse,
         tuning=options.tuning,
     )
     return store, machine, info
+
+
+def _raised_later(store: Store, folder: str, last: LastRun, now: float) -> bool:
+    """Runs that had ended well are unfinished if their script did not come to its end; whether there are some."""
+    note = read_note(folder) if last.run and last.clean else None
+    runs = store.completed_runs(note.script) if note is not None and note.script else []
+    if runs:
+        store.append(last.last_turn + 1, now, [RunClosed(run, "done", unfinished=True) for run in runs])
+    return bool(runs)
+
+
+def _reuse_scope(store: Store, options: ServerOptions) -> ReuseScope:
+    if options.reuse != RESUME:
+        return ReuseScope.ALL  # what it does may be reused as well
+    return ReuseScope.UNFINISHED if store.unfinished_runs(options.script) else ReuseScope.NONE
 
 
 def catch_up(store: Store, tell: Callable[[], None], patience: float = _PATIENCE) -> None:
@@ -341,7 +387,7 @@ async def _live(started: Started, store: SqliteStore, machine: Machine, info: Ru
         logs.reporter("peer-refused", logs.WARNING),
     )
     _watch_parent(loop, started.options.client, shutdown)
-    FullDiskNotice(loop, info.store_dir, shell.announce)
+    shell.full_disk.watch()
     logs.info("run-opened", f"run {info.run} of {started.options.name} opened in {info.store_dir}")
     gc.freeze()  # what was loaded stays; looking through it again and again is what makes big runs slow
     gc.set_threshold(1_000_000, 50, 100)

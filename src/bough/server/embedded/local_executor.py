@@ -32,10 +32,17 @@ class ExecutorCommand:
 
     __slots__ = ("arguments", "environment", "log_path")
 
-    def __init__(self, socket_path: str, store_dir: str, cores: float, marker: str) -> None:
+    def __init__(
+        self, socket_path: str, store_dir: str, cores: float, marker: str, gpus: int | None = None, *, pin: bool = False
+    ) -> None:
         self.arguments = [sys.executable, "-P", "-m", "bough.executor", "--server", f"unix:{socket_path}"]
+        self.arguments += ["--allow-commands", "yes"]  # it is the user's own machine, and only they can ask
         if cores:
             self.arguments += ["--cores", f"{cores:g}"]
+        if gpus is not None:
+            self.arguments += ["--gpus", str(gpus)]
+        if pin:
+            self.arguments += ["--pin", "yes"]
         self.environment = {**os.environ, "BOUGH_RUN": marker}
         self.log_path = os.path.join(store_dir, "executor.log")
 

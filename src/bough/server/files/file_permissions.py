@@ -17,7 +17,7 @@ import msgspec
 from bough.errors import StoreFailed, UserError
 from bough.model.commands.command import decode_call
 from bough.model.files import Manifest, is_tidy, unpack_manifest
-from bough.model.ids import ExecutorId, RecordId, SpanId
+from bough.model.ids import ExecutorId, RecordId, SpanId, number_of
 from bough.model.outcomes import Output, ResultFile
 from bough.model.tasks import ArraySpec, Dep, Kind, On, TaskSpec
 from bough.server.turns.shell import Shell
@@ -36,6 +36,12 @@ class TaskOnExecutor(msgspec.Struct, frozen=True):
     index: int
     attempt: int
     declared: Manifest
+
+    @property
+    def checkpoint(self) -> str:
+        """The path of its checkpoint; empty: it has none."""
+        plan = self.spec.extras.checkpoint
+        return plan.path(self.record, self.index) if plan is not None else ""
 
 
 class FilePermissions:
@@ -68,7 +74,7 @@ class FilePermissions:
                     call = decode_call(spec.payload)
                     found = Manifest(call.reads, set(call.writes.values()))
             except (ValueError, msgspec.MsgspecError) as error:
-                raise StoreFailed(f"the files of task {spec.id} are not known: {error}") from error
+                raise StoreFailed(f"the files of task {number_of(spec.id)} are not known: {error}") from error
             _keep(kept, spec.id, found, most)
         return found
 
@@ -77,6 +83,8 @@ class FilePermissions:
 
         UserError when the task has not declared it.
         """
+        if path and path == task.checkpoint and is_tidy(path):
+            return self._shell.queries.checkpoint(task.record, task.index)
         digest = task.declared.reads.get(path)
         if digest is None or not is_tidy(path):
             raise _undeclared(task, path, "input")
@@ -107,6 +115,8 @@ class FilePermissions:
 
     def check_outputs(self, task: TaskOnExecutor, paths: list[str]) -> None:
         """UserError when a task may not write one of these."""
+        if paths == [task.checkpoint] and is_tidy(task.checkpoint):
+            return
         for path in paths:
             if path not in task.declared.writes or not is_tidy(path):
                 raise _undeclared(task, path, "output")
@@ -164,7 +174,7 @@ def _undeclared(task: TaskOnExecutor, path: str, what: str) -> UserError:
     spec = task.spec
     if not isinstance(spec, TaskSpec) and not spec.files:
         return UserError("files of a feed cannot travel: its commands must see the submitter's directory; use sweep")
-    return UserError(f"{path} is not a declared {what} of task {task.record}.{task.index}")
+    return UserError(f"{path} is not a declared {what} of task {number_of(task.record)}.{task.index}")
 
 
 def _keep(kept: OrderedDict[K, T], key: K, value: T, most: int) -> None:

@@ -14,8 +14,9 @@ from typing import Any
 
 from bough import logs
 from bough.errors import BoughError, StoreFailed, UserError
+from bough.model.events.facts import CheckpointKept
 from bough.model.files import hidden_path
-from bough.model.ids import Seconds
+from bough.model.ids import Seconds, number_of
 from bough.model.tasks import Dep, Kind, On
 from bough.movers.content_store import IncomingContent
 from bough.movers.local import ContentCopy
@@ -156,6 +157,8 @@ class FileRequests:
             if permissions.sees_directory_of(task.run):
                 permissions.task_of(executor.number, offer.span, offer.index)  # it may have been cancelled meanwhile
                 times = await files.give_out([_copy(task, made) for made in offer.files])
+            if task.checkpoint and [made.path for made in offer.files] == [task.checkpoint]:
+                self._shell.news(CheckpointKept(task.record, task.index, offer.files[0].digest))
             answer = FilesKept(offer.request, times)
         except (BoughError, OSError) as error:
             text = os_error_text(error)
@@ -256,7 +259,7 @@ class FileRequests:
     async def _outputs(self, question: questions.Files) -> list[tuple[str, int, bytes]]:
         """Outputs of elements [start, stop) of a record that the server keeps, as (path, size, digest)."""
         if not self._shell.queries.can_find(question.record):
-            raise UserError(f"there is no task {question.record}")
+            raise UserError(f"there is no task {number_of(question.record)}")
         stop = min(question.stop, question.start + _MOST_FILES)
         found = self._permissions.outputs(Dep(On.ARRAY, question.record), question.start, stop)
         return [(made.path, made.size, made.digest) for made in found if made.digest]

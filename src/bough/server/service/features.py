@@ -1,24 +1,28 @@
-"""What a service offers besides running tasks: manual tasks, metrics, notices, retention; opened and closed together.
+"""What a service offers besides running tasks: manual tasks, metrics, notices, retention, sites and pilots.
 
-Clients ask for them by questions, see `wire.questions`. Rule: no task needs them to run, and a peer that may only read
-changes nothing by them.
+They are opened and closed together; clients ask for them by questions, see `wire.questions`. Rule: no task needs them
+to run, and a peer that may only read changes nothing by them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from bough import logs
 from bough.model.ids import Seconds
+from bough.server.peer_connection import PeerConnection
 from bough.server.peers import Handler
 from bough.server.service.id_ranges import IdRanges
 from bough.server.service.manual_tasks import ManualTasks
 from bough.server.service.metrics import MetricsPage, Statistics, read_address
 from bough.server.service.notices import NoticeCommand, NoticeRules, Notices
+from bough.server.service.pilot_manager import PilotManager
 from bough.server.service.prometheus_text import exposition
 from bough.server.service.retention import Retention
+from bough.server.service.site_watch import SiteWatch
 from bough.server.task_requests import TaskRequests
 from bough.server.turns.shell import Shell
 from bough.wire import questions
@@ -46,10 +50,14 @@ class Features:
         where: str,
         extras: FeatureOptions,
         task_requests: TaskRequests | None = None,
+        *,
+        make_peer: Callable[[], PeerConnection] | None = None,
     ) -> None:
         self._extras = extras
+        self._pilots = PilotManager(shell, make_peer) if make_peer is not None else None
         self.statistics = Statistics(shell.loop, shell.queries, shell.peers)
         self._retention = Retention(shell, where, extras.keep)
+        self._sites = SiteWatch(shell, reached=self._pilots.trouble if self._pilots is not None else lambda _: "")
         self._notices: Notices | None = None
         self._notice_command: NoticeCommand | None = None
         self._page: MetricsPage | None = None
@@ -63,10 +71,13 @@ class Features:
             questions.Statistics: self.statistics.answer,
             questions.Take: manual.take,
             questions.Task: manual.task,
+            questions.Numbered: manual.numbered,
             questions.Done: manual.done,
             questions.Here: manual.here,
             questions.Remove: self._retention.remove,
             questions.Prune: self._retention.prune,
+            **self._sites.handlers,
+            **(self._pilots.handlers if self._pilots is not None else {}),
         }
 
     async def open(self) -> None:
@@ -78,6 +89,9 @@ class Features:
             logs.info("metrics-served", f"metrics are at http://{host}:{port}/metrics")
         self.statistics.start()
         self._retention.start()
+        self._sites.start()
+        if self._pilots is not None:
+            self._pilots.start()
         if self._notices is not None:
             self._notices.start()
 
@@ -85,12 +99,17 @@ class Features:
         """Begin nothing more: the store is about to be closed."""
         self.statistics.stop()
         self._retention.stop()
+        self._sites.stop()
+        if self._pilots is not None:
+            self._pilots.stop()
         if self._notices is not None:
             self._notices.stop()
 
     async def close(self) -> None:
         """End."""
         self.stop()
+        if self._pilots is not None:
+            await self._pilots.close()
         if self._page is not None:
             await self._page.close()
         if self._notice_command is not None:

@@ -19,7 +19,18 @@ from bough.core.queries.answers import RetiredCopy
 from bough.core.queries.facade import Queries
 from bough.errors import StoreFailed
 from bough.model.events.facts import Fact, RunClosed, RunRemoved, RunRetired, RunRevived
-from bough.model.events.news import Amend, Cancel, DeclareDone, Hold, Kill, Prioritise, Release, Reset, Retry
+from bough.model.events.news import (
+    AddMonitors,
+    Amend,
+    Cancel,
+    DeclareDone,
+    Hold,
+    Kill,
+    Prioritise,
+    Release,
+    Reset,
+    Retry,
+)
 from bough.model.ids import ROOT
 from bough.model.tasks import Dep
 from bough.server.turns.shell import Shell
@@ -34,7 +45,7 @@ _AGAIN = 10.0  # seconds until a store that could not be written is tried again
 _SLICE = 0.01  # seconds of work between two turns
 _PAUSE = 0.005
 _ELEMENTS = 64
-_DEEDS = frozenset({Amend, Cancel, DeclareDone, Hold, Kill, Prioritise, Release, Reset, Retry})
+_DEEDS = frozenset({AddMonitors, Amend, Cancel, DeclareDone, Hold, Kill, Prioritise, Release, Reset, Retry})
 _HEARD = _DEEDS | {RunClosed, RunRemoved, RunRetired, RunRevived}
 T = TypeVar("T")
 MOST: Final = 64  # workflows that are looked at

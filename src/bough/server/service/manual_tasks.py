@@ -19,16 +19,17 @@ from bough.errors import StoreFailed, UnknownName, UserError
 from bough.model.events.facts import ExecutorDrained, ExecutorLost
 from bough.model.events.news import TakeTask, WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
 from bough.model.events.orders import AnswerTake
-from bough.model.ids import ExecutorId, GroupId, RecordId, Seconds
+from bough.model.ids import ExecutorId, GroupId, RecordId, Seconds, number_of
 from bough.model.outcomes import Cause, Detail, Failure, Output
+from bough.model.plurals import counted
 from bough.model.states import OCCUPYING, TaskState
-from bough.model.tasks import Kind, TaskSpec
+from bough.model.tasks import ArraySpec, Kind, TaskSpec, index_of
 from bough.server.peers import DeferredRequest
 from bough.server.service.id_ranges import IdRanges
 from bough.server.task_requests import TaskRequests
 from bough.server.turns.shell import Shell
 from bough.stores.store_errors import reported
-from bough.wire import questions
+from bough.wire import here_questions, questions
 from bough.wire.executor_messages import TaskAnswer, TaskRequest
 
 _ALL: Final = 1 << 62  # an element that no span reaches
@@ -169,7 +170,7 @@ class ManualTasks:
             if executor is None:
                 self._manual.discard(number)
                 self._since.pop(number, None)
-            elif executor.is_draining and not executor.spans:
+            elif executor.is_draining and not executor.tasks:
                 self._shell.news(ExecutorLost(number, "its task has ended"))
 
     # --- what a task asks for and what is known of it ------------------------------------------------
@@ -184,13 +185,32 @@ class ManualTasks:
             raise UserError(f"task {task} was not taken manually; tasks that executors run speak for themselves")
         _check_owner(executor, _check_name(asked.name), task)
         message = TaskRequest(0, attempt.span, attempt.record, index, attempt.attempt, asked.question)
-        name = asked.question.name if isinstance(asked.question, questions.Lock) else ""
+        name = asked.question.name if isinstance(asked.question, here_questions.Lock) else ""
         person = TaskPerson(
             executor.number,
             deferred,
-            lambda: self._requests.ask(person, msgspec.structs.replace(message, question=questions.Unlock(name))),
+            lambda: self._requests.ask(person, msgspec.structs.replace(message, question=here_questions.Unlock(name))),
         )
         self._requests.ask(person, message)
+
+    def numbered(self, deferred: DeferredRequest[questions.Numbered]) -> None:
+        """The tasks of a number; that which the person has comes first."""
+        asked = deferred.question
+        attempt = self._attempt_of(asked.taker) if asked.taker else None
+        taken = attempt.record if attempt is not None else None
+        found = sorted(self._queries.numbered(asked.number, asked.workflow), key=lambda task: task.record != taken)
+        deferred.answer(
+            [
+                {
+                    "record": task.record,
+                    "workflow": task.workflow,
+                    "length": self._queries.length_of(task.record),
+                    "indices": task.spec.indices if isinstance(task.spec, ArraySpec) else "",
+                    "taken": task.record == taken,
+                }
+                for task in found
+            ]
+        )
 
     def task(self, deferred: DeferredRequest[questions.Task]) -> None:
         """All that there is to know of one task, to run it manually."""
@@ -203,8 +223,9 @@ class ManualTasks:
         spec, needs, limits = task.spec, task.needs, task.spec.limits
         return {
             "id": task.id,
-            "record": record,
-            "index": index,
+            "record": number_of(record),
+            "index": index_of(spec, index),
+            "position": index,
             "is_array": task.is_array,
             "kind": spec.kind.name.lower(),
             "name": spec.name,
@@ -243,7 +264,7 @@ class ManualTasks:
             try:
                 body, table = store.blob(spec.body), store.blob(spec.table) if spec.table else b""
             except KeyError:
-                raise StoreFailed(f"the command of array {record} was never sent to the server") from None
+                raise StoreFailed(f"the command of array {number_of(record)} was never sent to the server") from None
             pages = [(page.start, page.stop, page.data) for page in self._queries.pages_of(record, index)]
         return {"payload": payload, "body": body, "table": table, "pages": pages}
 
@@ -254,16 +275,18 @@ class ManualTasks:
         record, index = task.record, task.index
         length = self._queries.length_of(record)
         if length is None:
-            raise UnknownName(f"there is no task {record}; see bough status")
+            raise UnknownName(f"there is no task {number_of(record)}; see bough status")
         if not 0 <= index < length:
-            raise UnknownName(f"{record} has {length} tasks, there is no {record}.{index}")
+            raise UnknownName(
+                f"{number_of(record)} has {counted(length, 'task')}, there is no {number_of(record)}.{index}"
+            )
         return record, index, self._queries.label(record, index)
 
     def _attempt_of(self, name: str) -> Attempt | None:
         """The task that a person has."""
         for number in self._manual:
             executor = self._queries.executor(number)
-            if executor is not None and executor.spans and _is_of(executor, name):
+            if executor is not None and executor.tasks and _is_of(executor, name):
                 return next(iter(self._queries.attempts_on(number)), None)
         return None
 
@@ -301,7 +324,7 @@ class TakeScope:
             return {"answer": "none", "text": "nothing is ready now; ask again later", **value}
         held = counts.by_state[TaskState.HELD]
         if held:
-            text = f"tasks are held ({held}); release them with bough release"
+            text = f"tasks are held ({held}); {self._queries.how_to_start(self.groups)}"
         elif around.ready:
             text = f"what is ready ({around.ready}) are functions, which need an executor: bough executor start"
         else:

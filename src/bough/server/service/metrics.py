@@ -53,7 +53,6 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     waiting: int
     held: int
     ready: int
-    placed: int
     running: int
     ended: int  # tasks, since the server began
     failed: int  # of these
@@ -137,7 +136,7 @@ class Statistics:
             manual=executors.manual,
             hands=executors.manual,
             cores=executors.cores,
-            **{name: counts.get(name, 0) for name in ("waiting", "held", "ready", "placed", "running")},
+            **{name: counts.get(name, 0) for name in ("waiting", "held", "ready", "running")},
             ended=self._ended,
             failed=self._failed,
             reused=self._reused,

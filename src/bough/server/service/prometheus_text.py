@@ -10,7 +10,7 @@ from collections.abc import Mapping
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _EXECUTORS = ("idle", "active", "suspended", "draining", "missing")
-_TASKS = ("waiting", "held", "ready", "placed", "running")
+_TASKS = ("waiting", "held", "ready", "running")
 _SINGLE = (
     ("bough_clients", "gauge", "Clients that are connected", "clients"),
     ("bough_connections", "gauge", "Clients and executors that are connected", "connections"),

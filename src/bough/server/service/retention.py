@@ -132,7 +132,7 @@ class Retention:
             return str(counts)
         if self._shell.peers.of_run(workflow.run):
             return "it has a client"
-        return ""
+        return "an array of it takes more tasks" if self._queries.is_fed(workflow.run) else ""
 
     # --- by age ------------------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class Retention:
         """Remove runs, each of which has a name; those that are not here were retired."""
         for one in self._known(names):
             self._shell.results.forget_all(self._queries.records_of(one.run))
-            if self._queries.counts([one.group]).unfinished:
+            if self._queries.counts([one.group]).unfinished or self._queries.is_fed(one.run):
                 self._shell.news(Cancel(Dep(On.GROUP, one.group)))
             for group in self._queries.subtree(one.group):
                 if not group.closed:

@@ -21,6 +21,7 @@ from bough.model.events.facts import (
 )
 from bough.model.events.news import WorkReturned
 from bough.model.ids import ExecutorId, Seconds, SpanId
+from bough.model.plurals import counted
 from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ExecutorPeer
 from bough.server.service.id_ranges import IdRanges
@@ -95,6 +96,8 @@ class ReturningExecutors:
                 hello.until,
                 hello.members,
                 hello.each,
+                hello.python,
+                hello.pilot,
             )
             extra = [span for span in spans if not shell.queries.is_wanted(span, number)]
             shell.news(joined)
@@ -107,13 +110,18 @@ class ReturningExecutors:
             if hello.each is not None:
                 shell.news(ExecutorResized(number, hello.capacity, hello.members, hello.each, hello.until))
             shell.news(ExecutorResumed(number))
-            said = f"reconnected with {len(spans)} spans, {len(believed - spans)} are given to others"
+            lost = len(believed - spans)
+            said = f"reconnected with {counted(len(spans), 'span')}, {lost} are given to others"
         for span in extra:
             executor.connection.say(StopElements(span, 0, _ALL))
         executor.ready = True
+        for span in sorted(spans):
+            for order in shell.queries.orders_again(span):
+                shell.perform[type(order)](order)
         logs.info(
             "executor-joined",
-            f"executor {number} {said}: {hello.site}, {hello.host}, pid {hello.pid}, {hello.capacity}",
+            f"executor {number} {said}: {hello.site}, {hello.host}, pid {hello.pid}, {hello.capacity},"
+            f" Python {hello.python}",
         )
 
     # --- going -------------------------------------------------------------------------------------

@@ -34,11 +34,11 @@ from bough.server.service.returning_executors import ReturningExecutors
 from bough.server.service.service_handlers import ServiceHandlers
 from bough.server.service.sql_process import Limits
 from bough.server.service.workflows import Workflows
-from bough.server.turns.disk_space import FullDiskNotice
 from bough.server.turns.run_info import RunInfo
 from bough.server.turns.shell import Shell, make_shell
 from bough.stores.maintenance.replay import replay_run
 from bough.stores.open import HeldStore, is_postgres, lock_store, open_store
+from bough.stores.places import note_place
 from bough.stores.store import LastRun, Store
 from bough.stores.store_errors import reported
 from bough.stores.store_folder import make_store_folders
@@ -128,6 +128,7 @@ def open_own_store(settings: ServiceSettings) -> Store:
     """The store that was named; it must be a service's, or new."""
     with reported(settings.folder):
         make_store_folders(settings.folder)
+        note_place(settings.folder)
     store = open_store(settings.place)
     store.tell = logs.reporter("store-repaired", logs.WARNING)
     try:
@@ -144,12 +145,7 @@ def open_machine(store: Store, settings: ServiceSettings, numbers: IdRanges) -> 
     token = _token_of(store, numbers.own_run, numbers.own_turn) if numbers.own_run else ""
     if not token:  # a new store, or one that came without its file of numbers
         last = store.last_run()
-        numbers.beyond(
-            record=last.last_record,
-            group=last.last_group,
-            run=max(last.run, last.last_run),
-            executor=last.last_executor,
-        )
+        numbers.beyond(group=last.last_group, run=max(last.run, last.last_run), executor=last.last_executor)
         if not last.run or last.clean:
             return _begin(store, settings, numbers, last)
         turn = store.turns_of_run(last.run)
@@ -239,17 +235,18 @@ class Service:
             shutdown=self.end,
             queries=Limits(seconds=self._settings.extras.query_time),
         )
-        self._features = Features(shell, self._numbers, where, self._settings.extras, handlers.task_requests)
+        quotas = handlers.relays.quotas
+
+        def make_peer() -> PeerConnection:
+            return PeerConnection(handlers, shell.dirty, quotas=quotas)
+
+        extras = self._settings.extras
+        self._features = Features(shell, self._numbers, where, extras, handlers.task_requests, make_peer=make_peer)
         handlers.answers.add(self._features.handlers)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.end, False)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
-        quotas = handlers.relays.quotas
-        server = Acceptor(
-            self._listener,
-            lambda: PeerConnection(handlers, shell.dirty, quotas=quotas),
-            logs.reporter("peer-refused", logs.WARNING),
-        )
+        server = Acceptor(self._listener, make_peer, logs.reporter("peer-refused", logs.WARNING))
         try:
             listener = await self._listen(handlers, shell) if self._settings.listen else None
             handlers.relays.fingerprint = self._fingerprint
@@ -259,7 +256,7 @@ class Service:
             self._store.close()
             raise
         shell.resume()
-        FullDiskNotice(loop, self._info.store_dir, shell.announce)
+        shell.full_disk.watch()
         self._publish()
         logs.info("server-started", f"serving {self._info.store_dir} at {self._socket} {self._address}".rstrip())
         gc.freeze()  # what was loaded stays; looking through it again and again is what makes big runs slow

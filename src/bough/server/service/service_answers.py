@@ -153,12 +153,14 @@ class ServiceAnswers(Answers):
                     "site": executor.site,
                     "host": executor.host,
                     "pid": executor.pid,
+                    "python": executor.python,
                     "cores": capacity.cores,
                     "memory": capacity.memory,
                     "gpus": capacity.gpus,
                     "named": dict(capacity.named),
+                    "used": executor.used(),
                     "state": _state_of(executor, is_connected=peer is not None),
-                    "running": executor.spans,
+                    "tasks": executor.tasks,
                     "members": executor.members,
                     "until": executor.until,
                     "joined": peer.joined if peer is not None else 0.0,
@@ -176,7 +178,7 @@ def _state_of(executor: ExecutorInfo, *, is_connected: bool) -> str:
         return "draining"
     if executor.is_suspended:
         return "suspended"
-    return "active" if executor.spans else "idle"
+    return "active" if executor.tasks else "idle"
 
 
 def _record_entry(record: RecordInfo) -> dict[str, object]:

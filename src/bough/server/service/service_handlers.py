@@ -9,7 +9,6 @@ that knows of relays.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, get_args
@@ -21,8 +20,7 @@ from bough.model.events.news import GroupClosed, PagesAdded, WorkNews
 from bough.model.ids import ROOT, ExecutorId, RecordId
 from bough.model.tasks import Dep, On
 from bough.server.files.file_requests import FileRequests
-from bough.server.files.task_output import KeptOutput, TaskOutput, with_own_results
-from bough.server.message_handlers import MessageHandlers, check_python
+from bough.server.message_handlers import MessageHandlers
 from bough.server.peer_connection import Listener, Message, PeerConnection
 from bough.server.peer_quotas import Quotas
 from bough.server.peers import ClientPeer, ExecutorPeer
@@ -31,7 +29,9 @@ from bough.server.service.returning_executors import ReturningExecutors
 from bough.server.service.service_answers import ServiceAnswers
 from bough.server.service.sql_process import Limits
 from bough.server.service.sql_window import SqlQueries
+from bough.server.service.stranger_gates import StrangerGates
 from bough.server.service.workflows import Amendments, Workflows
+from bough.server.task_output import KeptOutput, with_own_results
 from bough.server.turns.shell import Shell
 from bough.transport.access import NO_CERTIFICATE
 from bough.transport.relay_line import Channel, RelayLine
@@ -57,8 +57,10 @@ from bough.wire.executor_messages import (
     Leave,
     Leaving,
     OutputRead,
+    ProbeAnswer,
     Report,
     Resized,
+    SpaceAwaited,
     SpansHeld,
     TaskRequest,
 )
@@ -66,7 +68,6 @@ from bough.wire.file_messages import PutPiece
 from bough.wire.questions import Question
 from bough.wire.relay_channels import FromRelay, RelayHello, RelayWelcome
 
-_MOST_STRANGERS = 512  # channels of one relay that have not proven anything yet
 _ASKING = frozenset(get_args(FromReader))
 _GRACE = 5.0  # seconds that tasks of an executor that is stopped get
 
@@ -113,7 +114,7 @@ class RelayPeers:
         return PeerConnection(self._listener, self._dirty, quotas=self.quotas)
 
     def _problem(self, connection: PeerConnection, hello: RelayHello, *, alone: bool) -> BoughError | None:
-        if connection.role not in {"owner", "execute"}:
+        if connection.role not in {"owner", "execute"} or connection.site:
             return UserError("this access file is not for relays; ask for one with bough server access --role execute")
         if hello.version != VERSION:
             return ProtocolError(
@@ -130,30 +131,14 @@ class _ChannelListener:
     def __init__(self, make: Callable[[], PeerConnection], fingerprint: str, name: str) -> None:
         from bough.transport.access import secret
         from bough.transport.admission import PeerListener
-        from bough.transport.listener import UnprovenPeers
 
         self._name = name
-        self._doorman = PeerListener(make, secret, fingerprint, say=logs.reporter("peer-refused", logs.WARNING))
-        self._strangers = UnprovenPeers(_MOST_STRANGERS)
+        doorman = PeerListener(make, secret, fingerprint, say=logs.reporter("peer-refused", logs.WARNING))
+        self._gates = StrangerGates(doorman)
 
     def receive(self, channel: Channel, peer: str) -> None:
-        """One stranger; a relay lets fewer come than there may be, so that the oldest gives way only to a flood."""
-        from bough.transport.listener import UnprovenPeer
-
-        if self._strangers.is_full:
-            self._strangers.drop_oldest()
-        loop = asyncio.get_running_loop()
-        gate = self._doorman.gate(f"{peer} behind {self._name}")
-        stranger = UnprovenPeer(lambda: gate.give_up("others came, and it had not proven anything"), loop.time())
-        timer = loop.call_later(self._doorman.proof_within, gate.give_up, "no proof in time")
-
-        def over(_: asyncio.Future[None]) -> None:
-            timer.cancel()
-            self._strangers.remove(stranger)
-
-        gate.over.add_done_callback(over)
-        self._strangers.add(stranger, speaks=True)
-        channel.begin(gate)
+        """One stranger; a relay lets fewer come than there may be."""
+        channel.begin(self._gates.gate(f"{peer} behind {self._name}"))
 
 
 class ServiceHandlers(MessageHandlers):
@@ -177,7 +162,6 @@ class ServiceHandlers(MessageHandlers):
         self._returning = returning
         super().__init__(shell, lambda _: None, lambda: None, heartbeat, store)
         self._shutdown = shutdown
-        self._task_output = TaskOutput(shell)
         self._files = FileRequests(shell)
         self._kept_output = KeptOutput(shell.info.folder("out"))
         self.finished = FinishedWorkflows(shell, workflows.is_owed)
@@ -187,9 +171,7 @@ class ServiceHandlers(MessageHandlers):
         self._from_client[ManageService] = self._manage
         self._from_client[Amend] = Amendments(shell, workflows).amend
         self._from_client[PutPiece] = self._files.put
-        self.answers.add(
-            {questions.Output: self._task_output.ask, questions.Sql: self.sql_queries.ask, **self._files.handlers}
-        )
+        self.answers.add({questions.Sql: self.sql_queries.ask, **self._files.handlers})
         self.relays = RelayPeers(self, shell.dirty, heartbeat)
 
     def _make_answers(self) -> ServiceAnswers:
@@ -216,7 +198,8 @@ class ServiceHandlers(MessageHandlers):
             raise UserError(
                 "this access file is not for executors; ask for one with bough server access --role execute"
             )
-        check_python(hello)
+        if connection.site and hello.site != connection.site:
+            raise UserError(f"this access file is for executors of the site {connection.site}, not of {hello.site}")
         info = self._shell.info
         if hello.executor and hello.marker != info.marker:
             raise UnknownName("the executor belongs to another server, or to another store; start it anew")
@@ -226,7 +209,8 @@ class ServiceHandlers(MessageHandlers):
         """A connection was lost: a workflow continues without its client, an executor may reconnect."""
         client = self._peers.clients.pop(connection, None)
         if client is not None:
-            self._workflows.let_close(client.run)
+            self.processors.on_lost(client)
+            self._workflows.on_client_lost(client)
         self._files.on_lost(connection)
         self.sql_queries.on_lost(connection)
         executor = self._peers.by_connection.get(connection)
@@ -247,9 +231,13 @@ class ServiceHandlers(MessageHandlers):
                 size = (message.capacity, message.members, message.each, message.until)
                 self._shell.news(ExecutorResized(executor.number, *size))
             case OutputRead():
-                self._task_output.fetched(executor, message)
+                self.task_output.fetched(executor, message)
+            case ProbeAnswer():
+                self.remote_probes.answered(executor, message)
             case TaskRequest():
                 self.task_requests.ask(executor, message)
+            case SpaceAwaited():
+                self._shell.full_disk.awaited(executor.number, message.spans)
             case _:
                 return self._files.hear(executor, message)
         return True
@@ -262,8 +250,10 @@ class ServiceHandlers(MessageHandlers):
 
     def _lose(self, executor: ExecutorPeer, reason: str) -> None:
         self._returning.on_lost(executor, reason)
-        self._task_output.on_lost(executor)
+        self.task_output.on_lost(executor)
+        self.remote_probes.on_lost(executor)
         self.task_requests.on_lost(executor)
+        self._shell.full_disk.awaited(executor.number, ())
 
     # --- clients -----------------------------------------------------------------------------------
 
@@ -280,6 +270,7 @@ class ServiceHandlers(MessageHandlers):
         elif message.items and self._shell.queries.has_items(message.items):
             self._again(client, message.request)
         else:
+            self._workflows.taken(client, message.items)
             self._shell.news(Submitted(message.items, self._peers.internal(client, message.request)))
 
     def _pages(self, client: ClientPeer, message: PagesAdded) -> None:

@@ -1,9 +1,10 @@
 """The process that asks the jobs database for a client, so that no statement can harm the server.
 
 It reads questions from standard input and writes answers to standard output, each a length of four bytes and then
-MessagePack: first a `Setting`, then any number of `Question`s. An answer begins with a byte: `ROWS`, and what clients
-get, or `REFUSED`, and the kind of error and its text. Rule: it holds at most the memory and the temporary files that
-it was told, whatever the statement says, and it ends when the server does, or when it is interrupted.
+MessagePack: first a `Setting`, which it answers with nothing once it is ready, then any number of `Question`s. An
+answer begins with a byte: `ROWS`, and what clients get, or `REFUSED`, and the kind of error and its text. Rule: it
+holds at most the memory and the temporary files that it was told, whatever the statement says, and it ends when the
+server does, or when it is interrupted.
 """
 
 from __future__ import annotations
@@ -143,6 +144,7 @@ def main() -> None:
         if is_postgres(setting.where):
             import psycopg  # noqa: F401 -- before the memory is counted
         bound(setting.limits)
+        _write(sink)  # it is ready
         while not told:
             question = msgspec.msgpack.decode(_read(source), type=Question)
             _write(sink, *answer(setting, question))

@@ -1,14 +1,16 @@
 """Read-only SQL over the jobs database for clients that cannot open it themselves.
 
 Statements are strangers' code. Each is answered by a process of its own (`sql_process`), which is kept for the next one
-and ended when it takes too long or when its client disconnected; the server itself only passes bytes on. Clients take
-turns: each has a few statements under way and some waiting, and a client with none under way comes first. Rule:
-whatever is asked, the server, other clients and the store's writer continue.
+and ended when it takes too long or when its client disconnected; the server itself only passes bytes on. Each role has
+processes of its own (`_Desk`), and its clients take turns: a short turn first, in which most statements end. One that
+needs longer goes on if a place for slow ones is free, and else begins anew when one is. Rule: whatever is asked, by
+however many connections, the server, other roles and the store's writer continue, and who asks little soon has a turn.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import sys
 from collections import deque
@@ -24,8 +26,9 @@ from bough.server.service.sql_process import HEAD, REFUSED, Limits, Question, Se
 from bough.stores.jobs.jobs_reader import too_slow
 from bough.wire import questions
 
-_TOGETHER: Final = 4  # statements under way
-_EACH: Final = 2  # of these, of one asker
+_QUICK: Final = 1.0  # seconds of a first turn
+_TOGETHER: Final = 2  # statements of a role in a first turn; and as many that are slow
+_EACH: Final = 2  # statements of one asker under way
 _WAITING: Final = 64  # statements of one asker that wait
 _SPARE: Final = 2.0  # seconds beyond the limit after which a process is ended that does not keep it
 _ENDING: Final = 1.0  # seconds that it has to end by itself: a database elsewhere is told to stop, too
@@ -56,6 +59,13 @@ class _Helper:
         )
         helper = cls(process, setting.limits.size + _ODD)
         helper._say(msgspec.msgpack.encode(setting))
+        try:
+            await helper._hear()  # it is ready: its first statement has all of its turn
+        except BaseException as error:
+            await helper.end()
+            if isinstance(error, EOFError):
+                raise ChildProcessError(errno.ECHILD, "it ended at once") from error
+            raise
         return helper
 
     def _say(self, data: bytes) -> None:
@@ -64,11 +74,14 @@ class _Helper:
 
     async def ask(self, question: Question) -> bytes:
         """What it answers; OSError or EOFError when it cannot."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
+        assert self._process.stdin is not None
         self._say(msgspec.msgpack.encode(question))
-        await stdin.drain()
+        await self._process.stdin.drain()
+        return await self._hear()
+
+    async def _hear(self) -> bytes:
+        stdout = self._process.stdout
+        assert stdout is not None
         size = HEAD.unpack(await stdout.readexactly(HEAD.size))[0]
         if size > self._longest:
             raise OSError("the answer is longer than it may be")
@@ -90,14 +103,80 @@ class _Helper:
         return self._process.returncode is None
 
 
+class _Statement:
+    """One that was asked."""
+
+    def __init__(self, asked: DeferredRequest[questions.Sql]) -> None:
+        self.asked = asked
+        self.asker = asked.client.connection
+        self.is_slow = False  # its first turn was too short
+        self.is_put_off = False  # and there was no place for one more slow one: it begins anew
+
+
+class _Desk:
+    """The statements of one role: those under way, and those that wait for a turn."""
+
+    def __init__(self) -> None:
+        self._running: list[_Statement] = []
+        self._quick: dict[PeerConnection, deque[_Statement]] = {}  # by asker, the longest wait first
+        self._slow: dict[PeerConnection, deque[_Statement]] = {}
+
+    def add(self, statement: _Statement) -> None:
+        """Have a statement wait."""
+        waiting = self._slow if statement.is_slow else self._quick
+        waiting.setdefault(statement.asker, deque()).append(statement)
+
+    def waiting(self, asker: PeerConnection) -> int:
+        """How many statements of a client wait."""
+        return len(self._quick.get(asker, ())) + len(self._slow.get(asker, ()))
+
+    def forget(self, asker: PeerConnection) -> None:
+        """A client disconnected: its statements wait no more."""
+        self._quick.pop(asker, None)
+        self._slow.pop(asker, None)
+
+    def begin(self) -> tuple[_Statement | None, bool]:
+        """The statement whose turn it is now, if any; and whether one waits for its client to read answers."""
+        is_unread = False
+        for waiting, is_slow in ((self._quick, False), (self._slow, True)):
+            if not self.has_place(slow=is_slow):
+                continue
+            able = [asker for asker in waiting if self._under_way(asker) < _EACH]
+            taking = [asker for asker in able if asker.unsent <= _UNREAD]
+            is_unread = is_unread or len(taking) < len(able)
+            if taking:
+                asker = min(taking, key=self._load)  # of equals the first
+                own = waiting.pop(asker)
+                statement = own.popleft()
+                if own:
+                    waiting[asker] = own  # behind the others
+                self._running.append(statement)
+                return statement, is_unread
+        return None, is_unread
+
+    def has_place(self, *, slow: bool) -> bool:
+        """Whether one more statement can be under way."""
+        return sum(statement.is_slow is slow for statement in self._running) < _TOGETHER
+
+    def end(self, statement: _Statement) -> None:
+        """A statement is not under way any more."""
+        self._running.remove(statement)
+
+    def _under_way(self, asker: PeerConnection) -> int:
+        return sum(statement.asker is asker for statement in self._running)
+
+    def _load(self, asker: PeerConnection) -> int:
+        return self._under_way(asker) + len(self._slow.get(asker, ()))
+
+
 class SqlQueries:
     """See the module. `where`: the store's folder or database."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, where: str, limits: Limits | None = None) -> None:
         self._loop = loop
         self._setting = Setting(where, limits or Limits())
-        self._waiting: dict[PeerConnection, deque[DeferredRequest[questions.Sql]]] = {}  # longest wait first
-        self._running: dict[asyncio.Task[None], PeerConnection] = {}
+        self._desks: dict[str, _Desk] = {}  # by role
+        self._running: dict[asyncio.Task[None], _Statement] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._idle: list[tuple[_Helper, asyncio.TimerHandle]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -105,23 +184,24 @@ class SqlQueries:
 
     def ask(self, deferred: DeferredRequest[questions.Sql]) -> None:
         """Answer when the database has."""
-        waiting = self._waiting.setdefault(deferred.client.connection, deque())
-        if len(waiting) >= _WAITING:
+        statement = _Statement(deferred)
+        desk = self._desk(statement)
+        if desk.waiting(statement.asker) >= _WAITING:
             raise UserError(f"{_WAITING} of your statements wait already: ask again when they are answered")
-        waiting.append(deferred)
+        desk.add(statement)
         self._go_on()
 
     def on_lost(self, connection: PeerConnection) -> None:
         """A client disconnected: it waits for no answer any more."""
-        self._waiting.pop(connection, None)
-        for task, asker in self._running.items():
-            if asker is connection:
+        for desk in self._desks.values():
+            desk.forget(connection)
+        for task, statement in self._running.items():
+            if statement.asker is connection:
                 task.cancel()
 
     async def close(self) -> None:
         """Answer nothing more, and end all processes."""
         self._closed = True
-        self._waiting.clear()
         if self._timer is not None:
             self._timer.cancel()
         for task in self._running:
@@ -133,63 +213,68 @@ class SqlQueries:
 
     # --- whose turn it is ----------------------------------------------------------------------------
 
-    def _go_on(self) -> None:
-        while len(self._running) < _TOGETHER and (asked := self._next()) is not None:
-            task = self._loop.create_task(self._serve(asked))
-            self._running[task] = asked.client.connection
-            task.add_done_callback(self._done)
+    def _desk(self, statement: _Statement) -> _Desk:
+        return self._desks.setdefault(statement.asker.role, _Desk())
 
-    def _next(self) -> DeferredRequest[questions.Sql] | None:
-        """The statement that comes next; None when there is none, or no client takes what was answered before."""
-        under_way = list(self._running.values())
-        able = [asker for asker in self._waiting if under_way.count(asker) < _EACH]
-        taking = [asker for asker in able if asker.unsent <= _UNREAD]
-        if not taking:
-            if able and self._timer is None:
-                self._timer = self._loop.call_later(_LOOK, self._look)
-            return None
-        asker = min(taking, key=under_way.count)  # of equals the first
-        waiting = self._waiting.pop(asker)
-        asked = waiting.popleft()
-        if waiting:
-            self._waiting[asker] = waiting  # behind the others
-        return asked
+    def _go_on(self) -> None:
+        if self._closed:
+            return
+        for desk in self._desks.values():
+            while True:
+                statement, is_unread = desk.begin()
+                if is_unread and self._timer is None:
+                    self._timer = self._loop.call_later(_LOOK, self._look)
+                if statement is None:
+                    break
+                task = self._loop.create_task(self._serve(statement))
+                self._running[task] = statement
+                task.add_done_callback(self._done)
 
     def _look(self) -> None:
         self._timer = None
         self._go_on()
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        del self._running[task]
-        if not self._closed:
-            self._go_on()
+        statement = self._running.pop(task)
+        self._desk(statement).end(statement)
+        self._go_on()
 
     # --- one statement -------------------------------------------------------------------------------
 
-    async def _serve(self, asked: DeferredRequest[questions.Sql]) -> None:
+    async def _serve(self, statement: _Statement) -> None:
+        asked = statement.asked
         try:
-            data = await self._ask(Question(asked.question.statement, asked.question.parameters))
+            data = await self._ask(statement)
         except Exception as error:  # noqa: BLE001 -- it concerns the client that asked and no other
             asked.refuse(error)
             return
-        if data[0] == REFUSED:
+        if data is None:
+            self._desk(statement).add(statement)
+        elif data[0] == REFUSED:
             kind, text = msgspec.msgpack.decode(memoryview(data)[1:], type=tuple[str, str])
             asked.refuse(getattr(errors, kind, InternalError)(text))
         else:
             asked.answer(msgspec.Raw(memoryview(data)[1:]))
 
-    async def _ask(self, question: Question) -> bytes:
-        limits = self._setting.limits
+    async def _ask(self, statement: _Statement) -> bytes | None:
+        """What the database answers; None: its turn was too short, and there is no place for one more slow one."""
+        limits, question = self._setting.limits, statement.asked.question
         try:
             helper = await self._helper()
         except OSError as error:
             raise InternalError(f"no process could be started for the statement: {error.strerror}") from error
+        turn: asyncio.TimerHandle | None = None
         try:
-            async with asyncio.timeout(limits.seconds + _SPARE):
-                data = await helper.ask(question)
+            async with asyncio.timeout(limits.seconds + _SPARE) as clock:
+                if not statement.is_slow:
+                    turn = self._loop.call_later(_QUICK, self._end_turn, statement, clock)
+                data = await helper.ask(Question(question.statement, question.parameters))
         except BaseException as error:
             self._end(helper)
             if isinstance(error, TimeoutError):
+                if statement.is_put_off:
+                    statement.is_put_off = False
+                    return None
                 raise too_slow(limits.seconds) from None
             if isinstance(error, OSError | EOFError):
                 logs.warning("query-process-ended", f"a process that asked the jobs database ended: {error}")
@@ -197,8 +282,20 @@ class SqlQueries:
                     f"the statement ended the process that ran it, which may use {limits.memory >> 20} MB: ask for less"
                 ) from None
             raise
+        finally:
+            if turn is not None:
+                turn.cancel()
         self._keep(helper)
         return data
+
+    def _end_turn(self, statement: _Statement, clock: asyncio.Timeout) -> None:
+        """The first turn of a statement is over: it goes on as a slow one, or makes room."""
+        statement.is_put_off = not self._desk(statement).has_place(slow=True)
+        statement.is_slow = True
+        if statement.is_put_off:
+            clock.reschedule(self._loop.time())
+        else:
+            self._go_on()
 
     # --- processes -----------------------------------------------------------------------------------
 

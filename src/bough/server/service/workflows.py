@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from bough import logs
-from bough.core.queries.answers import Difference
+from bough.core.queries.answers import Difference, WorkflowInfo
 from bough.errors import UnknownName, UserError, WorkflowTaken
 from bough.model.events.facts import Amended, Fact, RunClosed, RunOpened
 from bough.model.events.news import Cancel, GroupClosed
 from bough.model.files import is_tidy
-from bough.model.ids import BlobId, GroupId
+from bough.model.ids import BlobId, GroupId, number_of
+from bough.model.reuse_scope import ALWAYS, NEVER, ReuseScope
+from bough.model.states import TaskState
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, TaskSpec
 from bough.server.files.file_permissions import sees_directory
 from bough.server.peer_connection import PeerConnection
@@ -41,7 +43,10 @@ class Workflows:
         self._numbers = numbers
         self._opening: dict[int, RunOpened] = {}  # those whose turn has not come yet
         self._owed: dict[int, bool] = {}  # runs whose clients are still to hear something, and whether they ended since
+        self._awaited: dict[int, bool] = {}  # runs whose client waits for their end: False if it left meanwhile
         self._names: set[str] | None = None  # of all workflows that the store knows; None: not read yet
+        for workflow in self._queries.workflows():  # those of the server before this one
+            numbers.name_workflow(workflow.run, workflow.name, self._queries.last_record(workflow.run))
         shell.on_group_finished = self._settled
         shell.background.when_folded(self._read_names)
         self._close_settled()
@@ -61,21 +66,24 @@ class Workflows:
         if found is None:
             self._open(connection, hello)
         else:
-            self._join(connection, hello, *found)
+            self._join(connection, hello, found)
 
-    def _running(self, name: str) -> tuple[int, int, bool] | None:
-        """The run, the group and the memos of the workflow of a name that has not ended."""
+    def _running(self, name: str) -> RunOpened | WorkflowInfo | None:
+        """The workflow of a name that has not ended."""
         for opened in self._opening.values():
             if opened.name == name:
-                return opened.run, opened.group, opened.memos
-        found = self._queries.running_workflow(name)
-        return (found.run, found.group, found.memos) if found is not None else None
+                return opened
+        return self._queries.running_workflow(name)
 
     def _open(self, connection: PeerConnection, hello: ClientHello) -> None:
-        memos = not hello.fresh and (self._names is None or hello.workflow in self._names)
+        mode = NEVER if hello.fresh else hello.reuse
+        memos = mode != NEVER and (self._names is None or hello.workflow in self._names)
         if self._names is not None:
             self._names.add(hello.workflow)
         run, group = self._numbers.new_workflow()
+        known = self._numbers.knows(hello.workflow)
+        highest = 0 if known else self._shell.store.last_record_of(hello.workflow)
+        self._numbers.name_workflow(run, hello.workflow, highest)
         opened = RunOpened(
             run,
             hello.workflow,
@@ -88,6 +96,9 @@ class Workflows:
             hello.directory,
             hello.token,
             hello.user,
+            ReuseScope.ALL if mode == ALWAYS else ReuseScope.UNFINISHED,
+            hello.script,
+            self._numbers.base_of(run),
         )
         if memos:
             self._shell.refresh_memos()
@@ -96,9 +107,10 @@ class Workflows:
         logs.info(
             "workflow-opened", f"workflow {hello.workflow} opened as run {run} by pid {hello.pid} on {hello.host}"
         )
-        self._let_in(connection, hello, run, group, memos, joined=False)
+        self._let_in(connection, hello, opened, joined=False)
 
-    def _join(self, connection: PeerConnection, hello: ClientHello, run: int, group: int, memos: bool) -> None:
+    def _join(self, connection: PeerConnection, hello: ClientHello, found: RunOpened | WorkflowInfo) -> None:
+        run = found.run
         for other in self._peers.of_run(run):
             if (other.pid, other.host) == (hello.pid, hello.host) or not other.connection.is_open:
                 del self._peers.clients[other.connection]  # the same one, whose connection broke without a word
@@ -109,12 +121,12 @@ class Workflows:
                 f"the workflow {hello.workflow!r} has a client already: pid {other.pid} on host {other.host};"
                 " wait for it, end it, or choose another name"
             )
-        if self.is_closed(group) and not hello.join:
+        if self.is_closed(found.group) and not hello.join:
             raise UserError(
                 f"the workflow {hello.workflow!r} takes nothing more and is running until its tasks have ended;"
                 " wait for it, or choose another name"
             )
-        self._let_in(connection, hello, run, group, memos, joined=True)
+        self._let_in(connection, hello, found, joined=True)
 
     def is_closed(self, group: int) -> bool:
         """Whether nothing more was to come into a workflow."""
@@ -122,9 +134,10 @@ class Workflows:
         return found is not None and found.closed
 
     def _let_in(
-        self, connection: PeerConnection, hello: ClientHello, run: int, group: int, memos: bool, *, joined: bool
+        self, connection: PeerConnection, hello: ClientHello, found: RunOpened | WorkflowInfo, *, joined: bool
     ) -> None:
-        given = self._numbers.give(run, hello.ids)
+        run, group = found.run, found.group
+        given = self._numbers.give(run, hello.ids, hello.pid, hello.host)
         info = self._shell.info
         self._peers.clients[connection] = ClientPeer(connection, hello.pid, hello.host, run=run, group=group)
         welcome = Welcome(
@@ -133,13 +146,14 @@ class Workflows:
             given.record,
             given.group,
             info.store_dir,
-            memos,
+            found.memos,
             group,
             joined,
             embedded=False,
             shared=_sees(hello),
             ids=given.many,
             closed=self.is_closed(group),
+            reuse=found.reuse,
         )
         self._shell.after_turn(lambda: self._shell.background.when_synced(lambda: connection.send(welcome)))
 
@@ -147,7 +161,7 @@ class Workflows:
         """Another range for a client that has used up its own."""
         if not client.run:
             raise UserError("only the client of a workflow is given numbers")
-        given = self._numbers.give(client.run, count)
+        given = self._numbers.give(client.run, count, client.pid, client.host)
         return {"first_id": given.record, "first_group": given.group, "ids": given.many}
 
     # --- what clients may submit -------------------------------------------------------------------
@@ -161,18 +175,22 @@ class Workflows:
         for item in items:
             is_group = isinstance(item, GroupSpec)
             if not (numbers.owns_group(run, item.id) if is_group else numbers.owns_record(run, item.id)):
-                return f"the number {item.id} was not given to this client's workflow"
+                return f"the number {number_of(item.id)} was not given to this client's workflow"
             above = item.parent if isinstance(item, GroupSpec) else item.group
             if above != client.group and not numbers.owns_group(run, above):
                 return f"the group {above} is not one of this client's workflow"
             if isinstance(item, TaskSpec) and item.payload_path and not self._may_name(client, item.payload_path):
                 return (
-                    f"the arguments of task {item.id} are too big to send, and {item.payload_path} is not below the"
-                    " workflow's directory; open the session with a store that is"
+                    f"the arguments of task {number_of(item.id)} are too big to send, and {item.payload_path} is not"
+                    " below the workflow's directory; open the session with a store that is"
                 )
             if not isinstance(item, GroupSpec) and (missing := self._missing(item, seen)):
-                return f"the {missing} of task {item.id} was never sent to the server"
+                return f"the {missing} of task {number_of(item.id)} was never sent to the server"
         return ""
+
+    def taken(self, client: ClientPeer, items: Iterable[Item]) -> None:
+        """These are submitted: their numbers are used."""
+        self._numbers.use(client.run, max((item.id for item in items if type(item) is not GroupSpec), default=0))
 
     def _missing(self, item: TaskSpec | ArraySpec, seen: set[BlobId]) -> str:
         """What of a task the server does not have; `seen` are blobs that it has."""
@@ -202,18 +220,20 @@ class Workflows:
     def problem_with_pages(self, client: ClientPeer, record: int) -> str:
         """Why a client may not add to an array; empty when it may."""
         if not client.run or not self._numbers.owns_record(client.run, record):
-            return f"the array {record} is not one of this client's workflow"
+            return f"the array {number_of(record)} is not one of this client's workflow"
         return ""
 
     # --- going -------------------------------------------------------------------------------------
 
     def close(self, client: ClientPeer, how: str) -> None:
         """A client leaves: its workflow continues, or takes nothing more."""
+        self._numbers.left(client.run, client.pid, client.host)
         if how == "detach" or not client.run:
             client.connection.say(Closed("detached"))
             client.connection.close()
             return
         target = Dep(On.GROUP, client.group)
+        self._awaited[client.run] = how == "drain"
         if how != "drain":
             self._shell.news(Cancel(target))
         group = self._queries.group(client.group)
@@ -240,7 +260,10 @@ class Workflows:
         logs.info(
             "workflow-ended", f"workflow {workflow.name}, run {run}, has ended{' with failures' if failed else ''}"
         )
-        self._shell.news(RunClosed(run, "done"), then=lambda: self._say_closed(run))
+        self._numbers.ended(run)
+        has_failures = self._queries.counts([workflow.group]).by_state[TaskState.FAILED] > 0
+        unfinished = has_failures or not self._awaited.pop(run, True)
+        self._shell.news(RunClosed(run, "done", unfinished), then=lambda: self._say_closed(run))
 
     def _say_closed(self, run: int) -> None:
         if run in self._owed:
@@ -249,6 +272,12 @@ class Workflows:
         for client in self._peers.of_run(run):
             client.connection.say(Closed("done"))
             client.connection.close()
+
+    def on_client_lost(self, client: ClientPeer) -> None:
+        """A client is gone: a script that did not wait for the end of its workflow is not finished."""
+        self.let_close(client.run)
+        if client.run in self._awaited:
+            self._awaited[client.run] = False
 
     def _read_names(self) -> None:
         """A workflow may reuse what others of its name did, also what was retired."""
@@ -318,6 +347,7 @@ class Amendments:
             client.connection.send(Answer(message.request, _told(found, again, len(failed))))
             return
         self._log(found)
+        self._workflows.taken(client, found.news.added)
         self._workflows.hold_closing(client.run)
         self._shell.news(found.news, then=lambda: self._applied_for(client, message, found, failed))
 

@@ -44,10 +44,8 @@ class SpanSender:
     def send(self, order: SendSpan, executor: ExecutorPeer) -> None:
         """Say it to the executor; StoreFailed when something it needs is not in the store."""
         spec = order.spec
-        blobs = []
         run = self._queries.run_of(spec.id) if self._names_directories and spec.kind is Kind.COMMAND else 0
-        if spec.body and spec.body not in executor.blobs:
-            blobs.append(Blob(spec.body, self._blob(spec.body)))
+        blobs = [self._blob(blob) for blob in (spec.body, *order.watch) if blob and blob not in executor.blobs]
         if isinstance(spec, TaskSpec):
             inputs = [self._value(dep) for dep in spec.inputs] if spec.inputs else []
             payload, path = spec.payload, spec.payload_path
@@ -74,10 +72,13 @@ class SpanSender:
                 run=run,
                 batch=list(order.along),
                 chained=order.chained,
+                watch=order.watch,
+                checkpoint=spec.extras.checkpoint,
+                saved=self._saved(order, executor),
             )
         else:
             if spec.table and spec.table not in executor.blobs:
-                blobs.append(Blob(spec.table, self._blob(spec.table)))
+                blobs.append(self._blob(spec.table))
             message = RunSpan(
                 order.span,
                 spec.id,
@@ -96,6 +97,9 @@ class SpanSender:
                 name=spec.name,
                 after_span=order.behind,
                 run=run,
+                watch=order.watch,
+                checkpoint=spec.extras.checkpoint,
+                saved=self._saved(order, executor),
             )
         say = executor.connection.say
         if run and run not in executor.directories_sent:
@@ -110,20 +114,38 @@ class SpanSender:
         else:
             say(message)
 
+    def send_blob(self, blob: BlobId, executor: ExecutorPeer) -> None:
+        """Say a blob to an executor, if it has not seen it; StoreFailed when it is not in the store."""
+        if blob not in executor.blobs:
+            found = self._blob(blob)
+            executor.has(blob)
+            executor.connection.say(found)
+
+    def _saved(self, order: SendSpan, executor: ExecutorPeer) -> tuple[int, ...]:
+        """The elements that an executor with sandboxes can begin from a checkpoint: the server has it, or sees it."""
+        plan = order.spec.extras.checkpoint
+        if plan is None or executor.shared or order.attempt == 1:
+            return ()
+        kept = set(self._queries.checkpoints(order.spec.id, order.start, order.stop))
+        indices = range(order.start, order.stop)
+        return tuple(at for at in indices if at in kept or os.path.isfile(plan.path(order.spec.id, at)))
+
     def _directory_of(self, run: int) -> WorkDirectory:
         """Where the commands of a workflow run."""
         workflow = self._queries.workflow(run)
         assert workflow is not None
         return WorkDirectory(run, workflow.directory, workflow.token)
 
-    def _blob(self, blob: BlobId) -> bytes:
+    def _blob(self, blob: BlobId) -> Blob:
         try:
             data = self._read_blob(blob)
         except KeyError:
-            raise StoreFailed(f"its function or table {blob.hex()} was never sent to the server") from None
+            raise StoreFailed(f"its function, table or plan {blob.hex()} was never sent to the server") from None
         if not is_blob(blob, data):
-            raise StoreFailed(f"its function or table {blob.hex()} was damaged in the store: see bough store check")
-        return data
+            raise StoreFailed(
+                f"its function, table or plan {blob.hex()} was damaged in the store: see bough store check"
+            )
+        return Blob(blob, data)
 
     def _value(self, dep: Dep) -> Value:
         successes = self._queries.results_of(dep)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from bough import private
 from bough.errors import StoreFailed
 from bough.model.events.facts import SpanEnded
-from bough.model.ids import RecordId
+from bough.model.ids import RecordId, number_of
 from bough.model.outcomes import ResultFile, Results
 from bough.model.result_lists import HEAD, cut, tail
 
@@ -106,7 +106,7 @@ class ResultCache:
                     return span
         found = self._read(turn, record, index)
         if found is None:
-            raise StoreFailed(f"the result of task {record}.{index} is not in turn {turn} of the journal")
+            raise StoreFailed(f"the result of task {number_of(record)}.{index} is not in turn {turn} of the journal")
         if again:
             self.remember(found)
         return found

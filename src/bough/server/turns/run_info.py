@@ -15,6 +15,7 @@ import msgspec
 
 from bough.model.dispatch_tuning import DispatchTuning
 from bough.model.ids import ExecutorId, Seconds
+from bough.model.reuse_scope import ReuseScope
 
 _NOTED = 5.0  # seconds of difference that are spoken of
 _boot_time = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
@@ -30,6 +31,7 @@ class RunInfo(msgspec.Struct, frozen=True):
     first_group: int = 1
     first_executor: ExecutorId = ExecutorId(1)
     memos: bool = False  # earlier runs may hold results to reuse
+    reuse: ReuseScope = ReuseScope.ALL  # where tasks look that do not say `always`; a service's workflows say it
     embedded: bool = True
     tuning: DispatchTuning = DispatchTuning()
     token: str = ""  # of a service: the content of the file `token` in its store's folder

@@ -24,13 +24,25 @@ from bough.errors import BoughError, InternalError, SiteError, StoreFailed
 from bough.model.events.arriving import News
 from bough.model.events.facts import Fact, SpanEnded
 from bough.model.events.news import WorkFailed, WorkReturned
-from bough.model.events.orders import LookUpMemo, Order, Refuse, SendSpan, StopSpan, TellGroupFinished
-from bough.model.ids import Seconds, SpanId
+from bough.model.events.orders import (
+    ClearExecutor,
+    EndSpan,
+    KeepExecutor,
+    LookUpMemo,
+    Order,
+    Refuse,
+    SendSpan,
+    StopSpan,
+    TellGroupFinished,
+    WatchSpan,
+)
+from bough.model.ids import ExecutorId, Seconds, SpanId
 from bough.model.outcomes import Cause, Failure
 from bough.server.handler_errors import HandlerErrors
 from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ClientPeer, ExecutorPeer, Peers
 from bough.server.turns.background import Background
+from bough.server.turns.disk_space import FullDiskNotice
 from bough.server.turns.dispatch import SpanSender
 from bough.server.turns.memo_lookups import MemoLookups
 from bough.server.turns.result_parts import ResultCache
@@ -39,7 +51,15 @@ from bough.server.turns.turn_messages import Message, OperatorMessages, TurnMess
 from bough.stores.store import Store
 from bough.stores.store_errors import is_passing
 from bough.wire.client_messages import Accepted, GroupFinished, Refused, TasksSucceeded, UserNotice
-from bough.wire.executor_messages import Acknowledged, StopElements
+from bough.wire.executor_messages import (
+    Acknowledged,
+    ClearOut,
+    EndElements,
+    StayOn,
+    StopElements,
+    ToExecutor,
+    WatchElements,
+)
 
 _TRY_AGAIN = 0.5  # seconds between tries to write to a full disk
 _SOON = 0.001  # seconds of run time after which an outcome is so near that an acknowledgement waits for it
@@ -89,10 +109,15 @@ class Shell:
         self.closed = False  # one more turn, and no other
         self._done = False
         self._wake: asyncio.TimerHandle | None = None
+        self.full_disk = FullDiskNotice(loop, queries, info.store_dir, self.announce)
         self._operator_messages = OperatorMessages(loop, queries, self.peers, self.clock, self.announce)
         self.perform: dict[type, Callable[..., None]] = {  # how orders are carried out; a service adds its own
             SendSpan: self._send_span,
             StopSpan: self._stop_span,
+            WatchSpan: self._watch_span,
+            EndSpan: self._end_span,
+            ClearExecutor: lambda order: self._say_to(order.executor, ClearOut(order.grace, order.reason)),
+            KeepExecutor: lambda order: self._say_to(order.executor, StayOn()),
             LookUpMemo: self._lookups.waiting.append,
             TellGroupFinished: lambda order: self.on_group_finished(order.group, order.failed),
         }
@@ -140,7 +165,7 @@ class Shell:
     @property
     def is_busy(self) -> bool:
         """Whether something waits for a turn."""
-        return bool(self._inbox or self._lookups.waiting or self._stuck)
+        return bool(self._inbox or self._lookups.is_waiting or self._stuck)
 
     def awaits(self, kinds: Container[type]) -> bool:
         """Whether news of some kinds waits for a turn."""
@@ -186,7 +211,7 @@ class Shell:
         self._take_effect(batch)
         if turn.facts:
             self.background.appended(turn.number, 64 * len(turn.facts) + sum(map(_result_bytes, turn.facts)))
-        if self._inbox or self._lookups.waiting:
+        if self._inbox or self._lookups.is_waiting:
             self.schedule()
         for callback in self.on_turn:
             callback()
@@ -211,7 +236,7 @@ class Shell:
         self.flush()
         self._operator_messages.on(batch.turn)
         self._set_alarm(batch.turn.next_timer)
-        if self._lookups.waiting:
+        if self._lookups.is_waiting:
             self._inbox += self._lookups.answers()
 
     def flush(self) -> None:
@@ -298,6 +323,29 @@ class Shell:
         executor = self.peers.executors.get(order.executor)
         if executor is not None:
             executor.connection.say(StopElements(order.span, order.start, order.stop))
+
+    def _watch_span(self, order: WatchSpan) -> None:
+        executor = self.peers.executors.get(order.executor)
+        if executor is None or not executor.ready:
+            return  # it hears of it when it is back
+        try:
+            self._sender.send_blob(order.plan, executor)
+        except (StoreFailed, OSError) as error:
+            logs.warning("monitors-not-sent", f"span {order.span} is not watched by more monitors: {error}")
+            return
+        executor.connection.say(WatchElements(order.span, order.start, order.stop, order.plan))
+
+    def _end_span(self, order: EndSpan) -> None:
+        executor = self.peers.executors.get(order.executor)
+        if executor is not None and executor.ready:
+            said = (order.verdict, order.monitor, order.reason)
+            executor.connection.say(EndElements(order.span, order.start, order.stop, *said))
+
+    def _say_to(self, number: ExecutorId, message: ToExecutor) -> None:
+        """Say something to an executor, if it is there; when it is back the core says it again."""
+        executor = self.peers.executors.get(number)
+        if executor is not None and executor.ready:
+            executor.connection.say(message)
 
     def _tell_group_finished(self, group: int, failed: bool) -> None:
         for client in self.peers.subscribers():
@@ -417,12 +465,23 @@ class ShellWithoutPiggyback(Shell):
 
     def _stop_span(self, order: StopSpan) -> None:
         """What is to be stopped goes out first: it may be a part of it only."""
+        self._send_kept(order)
+        super()._stop_span(order)
+
+    def _watch_span(self, order: WatchSpan) -> None:
+        self._send_kept(order)
+        super()._watch_span(order)
+
+    def _end_span(self, order: EndSpan) -> None:
+        self._send_kept(order)
+        super()._end_span(order)
+
+    def _send_kept(self, order: StopSpan | WatchSpan | EndSpan) -> None:
         executor = self.peers.executors.get(order.executor)
         if executor is not None and executor.kept:
             for kept in [kept for kept in executor.kept if kept.span == order.span]:
                 executor.kept.remove(kept)
                 super()._send_span(kept)
-        super()._stop_span(order)
 
 
 def internal_error(context: dict[str, Any]) -> InternalError:

@@ -2,8 +2,9 @@
 
 `TurnMessages` translates the facts of a turn into messages for clients, `OperatorMessages` tells operators of suspended
 executors and of tasks that no executor can run, each kind of task once. Rule: a client is told of every element that
-ended, once per end, and of starts and returns so that it can show what runs. A failure that a retry of its group may
-undo is no end: it is withheld, and told in the turn in which no retry can come any more.
+ended, once per end, of starts and returns so that it can show what runs, and of what is seen of watched tasks. A
+failure that a retry of its group may undo is no end: it is withheld, and told in the turn in which no retry can come
+any more.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from bough.model.events.facts import (
     Fact,
     Killed,
     MemoLookedUp,
+    Observed,
     Placed,
     Skipped,
     SpanEnded,
@@ -42,9 +44,9 @@ from bough.model.resources import Needs
 from bough.server.peers import Peers
 from bough.server.turns.result_parts import ResultCache, part
 from bough.server.turns.run_info import Clock
-from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded
+from bough.wire.client_messages import TasksFailed, TasksObserved, TasksRunning, TasksSucceeded
 
-Message = TasksSucceeded | TasksFailed | TasksRunning
+Message = TasksSucceeded | TasksFailed | TasksRunning | TasksObserved
 _UNPLACEABLE_AFTER = 1.0  # seconds after a submission until tasks that no executor can run are spoken of
 
 
@@ -70,6 +72,7 @@ class TurnMessages:
             ExecutorLost: self._lost,
             Killed: self._ended_by_action,
             Skipped: self._not_run,
+            Observed: self._observed,
             Placed: self._placed,
             MemoLookedUp: self._recalled,
             WasReset: self._reset,
@@ -121,6 +124,9 @@ class TurnMessages:
         host = fact.host or self._hosts.get(out.executor, "")
         return (TasksRunning(out.record, fact.start, fact.stop, out.attempt, host),)
 
+    def _observed(self, fact: Observed) -> Iterable[Message]:
+        return (TasksObserved(fact.record, fact.index, fact.attempt, fact.observations),)
+
     def _ended(self, fact: SpanEnded) -> Iterable[Message]:
         self.withdrawn(fact.span, fact.start, fact.stop)
         if fact.stop == 1 or self._queries.results_wanted(fact.record):  # loose tasks need no question
@@ -132,7 +138,7 @@ class TurnMessages:
         index = fact.index
         self.withdrawn(fact.span, index, index + 1)
         if fact.retry_at >= 0:
-            return (TasksRunning(fact.record, index, index + 1, 0),)
+            return (TasksRunning(fact.record, index, index + 1, 0, ended=fact.attempt, detail=fact.detail),)
         host = fact.host or self._hosts.get(fact.executor, "")
         return self._unsuccess(
             TasksFailed(fact.record, index, index + 1, fact.attempt, fact.failure, host, fact.detail)

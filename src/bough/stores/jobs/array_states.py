@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from bough.model.ranges import runs_of
 from bough.model.states import (
     BLOCK,
     ENDED,
@@ -26,8 +27,10 @@ from bough.model.states import (
 )
 from bough.stores.jobs.rows import ENDED_LABELS, ElementRow, SpanRow, TaskRow
 
-CODES: Final = {label: code for code, label in enumerate(LABELS)}
-RANGED: Final = frozenset({TaskState.HELD, TaskState.SKIPPED, TaskState.CANCELLED})  # states kept as ranges
+SPAN_STATES: Final = tuple(state.name.lower() for state in TaskState)  # as the column `state` of spans holds them
+CODES: Final = {word: code for code, word in enumerate(SPAN_STATES)}
+# states kept as ranges; ready ones only of an array that waited, since the elements of others begin so
+RANGED: Final = (TaskState.READY, TaskState.HELD, TaskState.SKIPPED, TaskState.CANCELLED)
 
 
 def moves(to: TaskState, since: Iterable[TaskState] = tuple(TaskState)) -> bytes:
@@ -53,6 +56,8 @@ REVIVE: Final = {first: moves(first, UNSUCCESSFUL) for first in (TaskState.WAITI
 RESET: Final = {first: moves(first) for first in (TaskState.WAITING, TaskState.READY)}
 
 _OCCUPIED: Final = re.compile(b"|".join(re.escape(bytes((code,))) + b"+" for code in as_bytes(OCCUPYING)))
+_OUT: Final = as_bytes(OCCUPYING)
+_READY: Final = as_bytes((TaskState.READY,))
 _BIG: Final = 1 << 20  # elements
 
 
@@ -66,7 +71,7 @@ class FoldedArray:
         self.states: bytearray | StateWindow = StateWindow() if row.is_open or row.length > _BIG else bytearray()
         self.unsuccessful: dict[int, ElementRow] = {}  # rows of elements that have not succeeded
         self.dirty: set[int] = set()  # those of them to be written
-        self.ranges: list[SpanRow] = []  # held, skipped and cancelled ones, sorted, without overlap
+        self.ranges: list[SpanRow] = []  # of elements in the states `RANGED`, sorted, without overlap
         self.starts: list[int] = []
         self.ranges_changed = False
         for span in rows:
@@ -77,7 +82,9 @@ class FoldedArray:
                 self.starts.append(span.start)
         self._reach(row.length)
         for element in elements:
-            self.states[element.idx : element.idx + 1] = bytes([CODES[element.state]])
+            code = CODES[element.state]
+            if code != TaskState.READY or self.states[element.idx] not in _OUT:  # people see "ready" for placed ones
+                self.states[element.idx : element.idx + 1] = bytes([code])
             self.unsuccessful[element.idx] = element
         self.counts = [self.states.count(code) for code in range(len(LABELS))]
 
@@ -126,6 +133,10 @@ class FoldedArray:
         if self.ranges:
             for low, high in changed:
                 self._carve(low, high)
+        if self.first == TaskState.WAITING and TaskState.READY in new:
+            for low, high in changed:
+                for first, last in runs_of(new, _READY, low - start, high - start):
+                    self.add_range(SpanRow(self.row.id, start + first, start + last, "ready"))
         return changed
 
     def rows_in(self, start: int, stop: int) -> list[int]:
@@ -144,7 +155,7 @@ class FoldedArray:
         return self.unsuccessful[index]
 
     def add_range(self, row: SpanRow) -> None:
-        """Add a range of elements that are held, skipped or cancelled."""
+        """Add a range of elements in one of the states `RANGED`."""
         at = bisect_right(self.starts, row.start)
         self.ranges_changed = True
         if at and (before := self.ranges[at - 1]).stop == row.start and _alike(before, row):
@@ -157,7 +168,7 @@ class FoldedArray:
         """The placed and running pieces of a slice."""
         states = self.states[start:stop]
         for found in _OCCUPIED.finditer(states):
-            yield start + found.start(), start + found.end(), LABELS[states[found.start()]]
+            yield start + found.start(), start + found.end(), SPAN_STATES[states[found.start()]]
 
     def update_row(self) -> None:
         """Bring the row's counts and state up to date."""
@@ -179,7 +190,7 @@ class FoldedArray:
             return TaskState.DONE
         if counts[TaskState.HELD] and not counts[TaskState.WAITING] and not counts[TaskState.READY]:
             return TaskState.HELD
-        return TaskState.WAITING
+        return TaskState.READY if counts[TaskState.READY] else TaskState.WAITING
 
     def _carve(self, start: int, stop: int) -> None:
         """Cut a slice out of the ranges."""

@@ -18,6 +18,7 @@ from bough.model.events.news import GroupClosed, PagesAdded
 from bough.model.outcomes import Cause, Failure, ResultFile
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, Kind, On, TaskSpec
 from bough.stores.database import Database
+from bough.stores.jobs.fold_observations import ObservationFold
 from bough.stores.jobs.fold_runs import ON, RunFold
 from bough.stores.jobs.fold_tasks import ArrayRangeFold, TaskFold, enter, first_state
 from bough.stores.jobs.rows import ENDED_LABELS, PENDING_LABELS, TaskRow, shown
@@ -43,6 +44,7 @@ class JobsFold:
         self._ranges = ArrayRangeFold(self._tables)
         self._runs = RunFold(self._tables, self._tasks, self._ranges, blob_used)
         self._amendments = AmendmentFold(self._tables, self._tasks, self._runs)
+        self._observations = ObservationFold(self._tables)
         self._now = 0.0
         self._turn = 0
         self._handlers: dict[type, Callable[..., None]] = {
@@ -61,7 +63,11 @@ class JobsFold:
             f.SpanEnded: self._on_span_ended,
             f.ElementFailed: self._on_element_failed,
             f.SpanReturned: self._on_span_returned,
+            f.OutputKept: self._on_output_kept,
+            f.Observed: self._on_observed,
+            f.MonitorsAdded: self._on_monitors_added,
             f.RetryDue: self._on_retry_due,
+            f.Freed: self._on_freed,
             f.MemoLookedUp: self._on_memo_looked_up,
             f.Skipped: self._on_skipped,
             f.Cancelled: self._on_targeted,
@@ -73,7 +79,7 @@ class JobsFold:
             f.Amended: self._on_amended,
             f.GroupReleased: self._on_group_released,
             f.Prioritised: self._on_prioritised,
-        }  # executors drained, suspended and resumed, runs retired, and Stopping change no row
+        }  # executors drained, suspended and resumed, runs retired, Stopping, and ends that are asked for change no row
 
     @property
     def position(self) -> int:
@@ -153,7 +159,8 @@ class JobsFold:
                 self._runs.add_group(item)
 
     def _add_task(self, spec: TaskSpec) -> None:
-        waits, run = int(bool(spec.after)), self._runs.run_of(spec.group)
+        waits = int(bool(spec.after) or self._runs.is_gated(spec.group))
+        run = self._runs.run_of(spec.group)
         self._tables.add(
             TaskRow(
                 spec.id,
@@ -173,19 +180,22 @@ class JobsFold:
                 releases=int(spec.extras.release),
             )
         )
-        if waits:
+        if spec.after:
             self._add_after(spec.id, -1, spec.after)
         if spec.extras.attributes:
             self._add_attributes(spec, run)
+        if spec.always:
+            self._tables.gathered["lasting"].append((run, spec.id, 0))
         shared = 0 if run == self._tables.marks.run else run  # a session's paths are those of all its runs
-        if shared:
-            self._runs.use(spec.body, run)
+        self._runs.use(spec.body, run)
+        self._runs.use(spec.extras.watch, run)
         if spec.writes:  # paths are of an earlier version, or of a changed description
             paths = [ref for ref in spec.writes if isinstance(ref, str)]
             self._tables.gathered["declared"] += [(shown(path), shared) for path in paths]
 
     def _add_array(self, spec: ArraySpec) -> None:
-        tables, waits = self._tables, int(bool(spec.after or spec.element_after))
+        tables = self._tables
+        waits = int(bool(spec.after or spec.element_after) or self._runs.is_gated(spec.group))
         run = self._runs.run_of(spec.group)
         length = max(spec.length, max((page.stop for page in spec.pages), default=0))
         tables.add(
@@ -206,6 +216,7 @@ class JobsFold:
                 is_open=int(spec.open),
                 waits=waits,
                 releases=int(spec.extras.release),
+                indices=spec.indices,
                 ended=None if length else self._now,
             )
         )
@@ -213,9 +224,11 @@ class JobsFold:
         for index, after in spec.element_after:
             self._add_after(spec.id, index, after)
         self._add_attributes(spec, run)
-        if run != tables.marks.run:
-            self._runs.use(spec.body, run)
-            self._runs.use(spec.table, run)
+        if spec.always:
+            tables.gathered["lasting"].append((run, spec.id, 1))
+        self._runs.use(spec.body, run)
+        self._runs.use(spec.table, run)
+        self._runs.use(spec.extras.watch, run)
         if spec.key:
             tables.gathered["arrays"].append((spec.id, run, spec.key, length, spec.table))
             if spec.pages:
@@ -292,12 +305,40 @@ class JobsFold:
         else:
             self._tasks.given_back(row, self._now, span, lost=None)
 
+    def _on_output_kept(self, fact: f.OutputKept) -> None:
+        row = self._tables.task(fact.record)
+        if row is None:
+            return
+        if row.is_array:
+            self._ranges.output_kept(row, fact)
+        else:
+            self._tasks.output_kept(row, fact)
+
+    def _on_observed(self, fact: f.Observed) -> None:
+        if self._tables.task(fact.record) is not None:
+            self._observations.observed(self._turn, fact)
+
+    def _on_monitors_added(self, fact: f.MonitorsAdded) -> None:
+        target = fact.target
+        row = None if target.is_group else self._tables.task(target.id)
+        if target.is_group or row is not None:
+            self._runs.use(fact.plan, row.run if row is not None else self._runs.run_of(target.id))
+
     def _on_retry_due(self, fact: f.RetryDue) -> None:
         row = self._tables.task(fact.record)
         if row and row.is_array:
-            self._ranges.due(row, fact.index)
-        elif row and row.state == "waiting":
-            row.state = "ready"
+            self._ranges.freed(row, fact.index, fact.index + 1)
+        elif row:
+            self._tasks.freed(row)
+
+    def _on_freed(self, fact: f.Freed) -> None:
+        for first, last in fact.tasks:
+            for record in range(first, last + 1):
+                if (row := self._tables.task(record)) is not None:
+                    self._tasks.freed(row)
+        for record, start, stop in fact.parts:
+            if (row := self._tables.task(record)) is not None:
+                self._ranges.freed(row, start, stop)
 
     def _on_memo_looked_up(self, fact: f.MemoLookedUp) -> None:
         row = self._tables.task(fact.record)
@@ -305,7 +346,7 @@ class JobsFold:
             self._ranges.memo_found(row, self._now, fact)
         elif row:
             self._tasks.memo_found(row, self._now, fact)
-        if row and fact.found and row.run != self._tables.marks.run:
+        if row and fact.found:
             self._tables.gathered["borrowed"].append((fact.turn, fact.source, row.run))
 
     def _on_skipped(self, fact: f.Skipped) -> None:
@@ -429,6 +470,7 @@ class AmendmentFold:
                 self._tables.execute("DELETE FROM group_after WHERE run = ? AND id = ?", (fact.run, item.id))
                 on = [(item.id, fact.run, ON[dep.on], dep.id, dep.index) for dep in item.after]
                 self._tables.gathered["group_after"] += on
+                self._runs.group_changed()
                 self._put_attributes(fact.run, "group", item.id, item.attributes)
             elif isinstance(item, TaskSpec) and (row := self._tables.task(item.id)) is not None:
                 self._change_task(row, item)
@@ -441,12 +483,13 @@ class AmendmentFold:
     def _change_task(self, row: TaskRow, spec: TaskSpec) -> None:
         tables = self._tables
         row.command, row.cores, row.priority = shown(task_text(spec)), spec.needs.cores, spec.priority
-        row.waits, row.releases = int(bool(spec.after)), int(spec.extras.release)
+        row.waits = int(bool(spec.after) or self._runs.is_gated(spec.group))
+        row.releases = int(spec.extras.release)
         own = (row.command, row.cores, row.waits, row.releases, row.id)
         tables.execute("UPDATE tasks SET command = ?, cores = ?, waits = ?, releases = ? WHERE id = ?", own)
         tables.execute("DELETE FROM after WHERE id = ?", (row.id,))
         tables.gathered["after"] += [(row.id, ON[dep.on], dep.id, dep.index, -1) for dep in spec.after]
-        if row.state in PENDING_LABELS and row.state != "held":
+        if row.state in PENDING_LABELS and row.state != "held" and not tables.is_out(row.id):
             enter(row, first_state(row.waits))
 
     def close(self, fact: Amended) -> None:

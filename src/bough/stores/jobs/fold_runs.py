@@ -13,7 +13,7 @@ from bough.model.events import facts as f
 from bough.model.events.news import GroupClosed
 from bough.model.ids import ROOT
 from bough.model.outcomes import Cause, Failure
-from bough.model.states import ENDED, sql_list
+from bough.model.states import ENDED, labels_of
 from bough.model.tasks import GroupSpec, On
 from bough.stores.jobs.fold_tasks import ArrayRangeFold, TaskFold
 from bough.stores.jobs.rows import shown
@@ -21,7 +21,11 @@ from bough.stores.jobs.tables import JobsTables, replace
 
 ON: Final = {On.TASK: "task", On.ARRAY: "array", On.GROUP: "group", On.END: "end"}
 
-_RUN: Final = replace("runs", "run", "name, host, pid, opened, closed, reason, policy, turn, grp, directory, owner")
+_RUN: Final = replace(
+    "runs",
+    "run",
+    "name, host, pid, opened, closed, reason, policy, turn, grp, directory, owner, complete, reuse, script, base",
+)
 _GROUP: Final = replace("groups", "id, run", "parent, name, path, closed")
 _ENABLED: Final = """
 WITH RECURSIVE inside(id) AS (
@@ -31,7 +35,7 @@ UPDATE groups SET disabled = 0 WHERE run = ? AND disabled = 1 AND id IN (SELECT 
 _EXECUTOR: Final = replace(
     "executors", "id", 'run, site, host, pid, cores, memory, gpus, joined, "left", reason'
 )  # fmt: skip
-_UNFINISHED: Final = f"SELECT id FROM tasks WHERE run = ? AND state NOT IN ({sql_list(ENDED)})"
+_UNFINISHED: Final = f"SELECT id FROM tasks WHERE run = ? AND state NOT IN {labels_of(ENDED)}"
 _SWEEP: Final = """
 INSERT INTO sweeps VALUES (?, ?, ?) ON CONFLICT (first) DO UPDATE SET removed = excluded.removed,
 last = CASE WHEN excluded.last > sweeps.last THEN excluded.last ELSE sweeps.last END"""
@@ -44,11 +48,21 @@ SELECT id FROM tasks WHERE run = ? AND grp IN (SELECT id FROM inside) ORDER BY i
 # tables that have rows of a run, by what says so; tasks last, since others are found through them
 _BY_TASK: Final = {
     "elements": "id", "spans": "id", "attempts": "id", "files": "id", "after": "id", "memo": "record",
-    "arrays": "record", "array_pages": "record",
+    "firings": "id", "series": "id", "arrays": "record", "array_pages": "record",
 }  # fmt: skip
 _KNOWN: Final = 10_000  # groups whose run is remembered, and uses of blobs; what is forgotten is looked up again
 
-_BY_RUN: Final = ("tasks", "groups", "group_after", "attributes", "declared", "runs", "borrowed")
+_BY_RUN: Final = (
+    "tasks",
+    "groups",
+    "group_after",
+    "attributes",
+    "declared",
+    "runs",
+    "borrowed",
+    "lasting",
+    "executors",
+)
 
 
 class RunFold:
@@ -62,6 +76,7 @@ class RunFold:
         self._ranges = spans
         self._blob_used = blob_used  # called with each blob that a run uses
         self._run_of: dict[int, int] = {}
+        self._gated: dict[int, bool] = {}
         self._used: set[tuple[bytes, int]] = set()
 
     # --- which run ---
@@ -77,6 +92,29 @@ class RunFold:
             found = self._tables.rows("SELECT max(run) FROM groups WHERE id = ?", (group,))[0][0]
             run = self._run_of[group] = self._tables.marks.run if found is None else int(str(found))
         return run
+
+    def is_gated(self, group: int) -> bool:
+        """Whether a group, or one above it, has dependencies: what is submitted there begins as waiting."""
+        if group == ROOT:
+            return False
+        known = self._gated.get(group)
+        if known is None:
+            if len(self._gated) > _KNOWN:
+                self._gated.clear()
+            self._tables.write()
+            found = self._tables.rows(
+                "SELECT parent, EXISTS (SELECT 1 FROM group_after WHERE group_after.run = groups.run"
+                " AND group_after.id = groups.id) FROM groups WHERE id = ? ORDER BY run DESC LIMIT 1",
+                (group,),
+            )
+            above = found[0][0] if found else None
+            known = bool(found and found[0][1]) or (above is not None and self.is_gated(int(str(above))))
+            self._gated[group] = known
+        return known
+
+    def group_changed(self) -> None:
+        """A group waits for other things than before."""
+        self._gated.clear()
 
     def use(self, blob: bytes, run: int) -> None:
         """A task or an array of a workflow's run needs a blob."""
@@ -111,7 +149,7 @@ class RunFold:
             self._run_of[fact.group] = fact.run
         values = (
             fact.run, shown(fact.name), shown(fact.host), fact.pid, now, None, None, fact.policy, turn, fact.group,
-            shown(fact.directory), shown(fact.user),
+            shown(fact.directory), shown(fact.user), None, int(fact.reuse), shown(fact.script), fact.base,
         )  # fmt: skip
         tables.execute(_RUN, values)
         tables.execute(_GROUP, (fact.group, fact.run, None, "", "", 0))
@@ -119,6 +157,10 @@ class RunFold:
     def closed(self, now: float, fact: f.RunClosed) -> None:
         """A run ended, and with a service's own run all workflows in it."""
         tables, runs = self._tables, [fact.run]
+        complete = int(fact.reason == "done" and not fact.unfinished)
+        tables.execute("UPDATE runs SET complete = ? WHERE run = ?", (complete, fact.run))
+        if fact.unfinished and tables.rows("SELECT 1 FROM runs WHERE run = ? AND closed IS NOT NULL", (fact.run,)):
+            return  # it had ended well, and its script raised an error later
         if fact.run == tables.marks.run:
             tables.marks.clean = 1
             inside = "SELECT run FROM runs WHERE run > ? AND closed IS NULL ORDER BY run"
@@ -134,11 +176,15 @@ class RunFold:
         tables = self._tables
         tables.write()
         failure = Failure(Cause.CLOSED, f"the run ended before it could run ({reason})")
+        stopped = Failure(Cause.CLOSED, f"the run ended while it ran ({reason})")
         for (record,) in tables.rows(_UNFINISHED, (run,)):
             row = tables.task(record)  # type: ignore[arg-type]
             if row and row.is_array:
+                self._ranges.stopped(row, now, stopped)
                 self._ranges.skipped(row, now, 0, row.length, failure)
                 row.is_open = 0
+            elif row and row.state == "running":
+                self._tasks.stop(row, now, "cancelled", stopped)
             elif row:
                 self._tasks.skipped(row, now, failure)
 
@@ -149,15 +195,20 @@ class RunFold:
     def removed(self, turn: int, run: int) -> None:
         """Delete all rows of a run; `sweeps` says where its facts are until `removal` has taken them out."""
         tables = self._tables
-        found = tables.rows("SELECT turn FROM runs WHERE run = ?", (run,))
+        found = tables.rows("SELECT turn, grp FROM runs WHERE run = ?", (run,))
         if not found:
             return
+        end = turn
+        if not found[0][1]:  # a session's runs follow each other
+            after = tables.rows("SELECT min(turn) FROM runs WHERE turn > ?", (found[0][0],))[0][0]
+            end = turn if after is None else min(turn, int(str(after)))
+            tables.execute(_SWEEP, (turn, turn, turn))
         tables.write()
         tables.forget_run(run)
         kept = tables.rows("SELECT turn FROM snapshots WHERE run = ?", (run,))
         if kept:  # it was retired in the turn after that, and nothing was said of it between then and now
             tables.execute(_SWEEP, (turn, turn, turn))
-        tables.execute(_SWEEP, (found[0][0], int(str(kept[0][0])) + 1 if kept else turn, turn))
+        tables.execute(_SWEEP, (found[0][0], int(str(kept[0][0])) + 1 if kept else end, turn))
         for (lent,) in tables.rows("SELECT DISTINCT turn FROM borrowed WHERE run = ?", (run,)):
             tables.execute(_SWEEP, (lent, lent, turn))
         for table, column in _BY_TASK.items():
@@ -178,12 +229,14 @@ class RunFold:
         tables.marks.group = max(tables.marks.group, spec.id)
         run = self.run_of(spec.parent)
         self._run_of[spec.id] = run
+        self._gated[spec.id] = bool(spec.after) or self.is_gated(spec.parent)
         above = tables.rows("SELECT path FROM groups WHERE run = ? AND id = ?", (run, spec.parent))
         name = shown(spec.name)
         path = f"{above[0][0]}/{name}" if above and above[0][0] else name
         tables.execute(_GROUP, (spec.id, run, spec.parent, name, path, 0))
         on = [(spec.id, run, ON[dep.on], dep.id, dep.index) for dep in spec.after]
         tables.gathered["group_after"] += on
+        self.use(spec.watch, run)
         if spec.attributes:
             tables.gathered["attributes"] += [("group", spec.id, *map(shown, pair), run) for pair in spec.attributes]
 

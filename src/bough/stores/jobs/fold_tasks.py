@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bough.model.events.facts import ElementFailed, MemoLookedUp, Placed, SpanEnded
+from bough.model.events.facts import ElementFailed, MemoLookedUp, OutputKept, Placed, SpanEnded
 from bough.model.events.news import PagesAdded
 from bough.model.ids import ExecutorId, RecordId, SpanId
 from bough.model.outcomes import Cause, Detail, Failure
@@ -18,7 +18,6 @@ from bough.stores.jobs import array_states as moves
 from bough.stores.jobs.array_states import FoldedArray
 from bough.stores.jobs.rows import (
     ENDED_LABELS,
-    OCCUPYING_LABELS,
     PENDING_LABELS,
     UNSUCCESSFUL_LABELS,
     AttemptRow,
@@ -27,6 +26,7 @@ from bough.stores.jobs.rows import (
     TaskRow,
     put_detail,
     put_failure,
+    put_streams,
     shown,
 )
 from bough.stores.jobs.tables import JobsTables
@@ -44,7 +44,7 @@ class TaskFold:
         attempt = AttemptRow(row.id, 0, fact.attempt, fact.executor, host, now, span=fact.span)
         self._tables.place(OpenSpan(fact.span, row.id, fact.attempt, fact.executor, now, [(0, 1)], row=attempt))
         self._tables.put_attempt(attempt)
-        enter(row, "placed")
+        enter(row, "ready")  # until the executor says that it runs
         row.attempt, row.executor, row.host = fact.attempt, fact.executor, host
         row.started = row.ended = row.seconds = None
 
@@ -62,7 +62,7 @@ class TaskFold:
             self._stop_others(row, now)
         enter(row, "done")
         row.attempt, row.turn, row.ended, row.seconds = fact.attempt or row.attempt, turn, now, fact.seconds
-        row.cause = row.message = row.signal = row.exit_code = None
+        row.cause = row.message = row.traceback = row.parameters = row.signal = row.exit_code = None
         if fact.executor:
             row.executor, row.host = fact.executor, fact.host or self._tables.host(fact.executor)
         if row.started is None:
@@ -80,16 +80,16 @@ class TaskFold:
         self._detail(row, fact.detail)
         put_failure(row, fact.failure)
         attempt = self._attempt(row, fact.span, row.attempt)
-        attempt.state = "lost" if fact.failure.cause is Cause.LOST else "failed"
+        attempt.state = _ended_as(fact.failure)
         attempt.started, attempt.ended = row.started, row.ended
         put_failure(attempt, fact.failure)
         if fact.retry_at >= 0:
             row.ended = None
 
     def given_back(self, row: TaskRow, now: float, span: OpenSpan, *, lost: str | None) -> None:
-        """The task is ready again: its executor gave it back unstarted, or was lost."""
-        if row.state in OCCUPYING_LABELS:
-            enter(row, "ready")
+        """The task may go to another executor: its own gave it back unstarted, or was lost."""
+        if self._tables.is_out(row.id):
+            enter(row, first_state(row.waits))  # a `Freed` follows if it waits for nothing
             row.started = row.executor = row.host = None
         attempt = span.row
         self._tables.take_from_span(span, 0, 1)
@@ -101,9 +101,23 @@ class TaskFold:
             attempt.state, attempt.ended, attempt.cause, attempt.message = "lost", now, Cause.LOST.value, shown(lost)
             self._tables.put_attempt(attempt)
 
+    def freed(self, row: TaskRow) -> None:
+        """The task waits for nothing any more."""
+        if row.state == "waiting":
+            enter(row, "ready")
+
+    def output_kept(self, row: TaskRow, fact: OutputKept) -> None:
+        """An attempt was ended from outside; what it wrote stands until a later one has ended."""
+        if fact.attempt == row.attempt and row.state != "done":
+            put_streams(row, fact.detail)
+            row.memory, row.cpu = fact.detail.memory or row.memory, fact.detail.cpu or row.cpu
+            row.executor = row.executor or fact.executor or None
+            row.host = row.host or fact.host or self._tables.host(fact.executor)
+
     def memo_found(self, row: TaskRow, now: float, fact: MemoLookedUp) -> None:
         """A lookup ended: an earlier run may have done the task."""
         if not fact.found:
+            self.freed(row)
             return
         enter(row, "done")
         row.reused, row.turn, row.attempt, row.ended = 1, fact.turn, fact.source_attempt, now
@@ -126,12 +140,12 @@ class TaskFold:
 
     def killed(self, row: TaskRow, now: float) -> None:
         """A user killed the task."""
-        if row.state in OCCUPYING_LABELS:
+        if self._tables.is_out(row.id):
             self.stop(row, now, "failed", Failure(Cause.KILLED, "killed on request"))
 
     def held(self, row: TaskRow) -> None:
         """A user holds the task."""
-        if row.state in PENDING_LABELS:
+        if row.state in PENDING_LABELS and not self._tables.is_out(row.id):
             enter(row, "held")
 
     def released(self, row: TaskRow) -> None:
@@ -147,12 +161,14 @@ class TaskFold:
 
     def reset(self, row: TaskRow, now: float) -> None:
         """The task counts as not started; the rows of its attempts stay."""
-        if row.state in OCCUPYING_LABELS:
+        if self._tables.is_out(row.id):
             self.stop(row, now, "cancelled", Failure(Cause.CANCELLED, "it was reset"))
         self._tables.forget_successes(row.id, 0, 1)
         enter(row, first_state(row.waits))
         row.started = row.ended = row.seconds = row.executor = row.host = None
-        row.cause = row.message = row.signal = row.exit_code = row.memory = row.cpu = None
+        row.cause = row.message = row.traceback = row.parameters = row.signal = row.exit_code = row.memory = row.cpu = (
+            None
+        )
         row.reused = 0
 
     def stop(self, row: TaskRow, now: float, state: str, failure: Failure) -> None:
@@ -201,6 +217,13 @@ def first_state(waits: int) -> str:
     return "waiting" if waits else "ready"
 
 
+def _ended_as(failure: Failure) -> str:
+    """The state of an attempt that a failure ended."""
+    if failure.cause is Cause.LOST:
+        return "lost"
+    return "given back" if failure.cause is Cause.GIVEN_BACK else "failed"
+
+
 def enter(row: TaskRow, state: str) -> None:
     """Change a loose task's state and its counts of one."""
     row.state = state
@@ -240,6 +263,7 @@ class ArrayRangeFold:
             element.host = self._tables.host(fact.executor)
             element.started = element.ended = element.seconds = None
             element.cause = element.message = element.signal = element.exit_code = None
+            element.traceback = element.parameters = None
         rest = [(fact.start, fact.stop)]
         self._tables.place(OpenSpan(fact.span, row.id, fact.attempt, fact.executor, now, rest))
         row.attempt = max(row.attempt, fact.attempt)
@@ -290,7 +314,7 @@ class ArrayRangeFold:
         put_failure(element, fact.failure)
         attempt = AttemptRow(
             row.id, index, fact.attempt, fact.executor or None, host, span.placed if span else None,
-            element.started, element.ended, "lost" if fact.failure.cause is Cause.LOST else "failed", span=fact.span,
+            element.started, element.ended, _ended_as(fact.failure), span=fact.span,
         )  # fmt: skip
         put_failure(attempt, fact.failure)
         self._tables.put_attempt(attempt)
@@ -324,9 +348,23 @@ class ArrayRangeFold:
                 )
         self._tables.take_from_span(span, start, stop)
 
+    def output_kept(self, row: TaskRow, fact: OutputKept) -> None:
+        """An attempt at an element was ended from outside; what it wrote stands until a later one has ended."""
+        fold = self._tables.array(row)
+        if fact.index >= row.length or fold.states[fact.index] == TaskState.DONE:
+            return
+        element = fold.element(fact.index)
+        if fact.attempt >= element.attempt:
+            element.attempt, element.executor = fact.attempt, fact.executor or None
+            element.host = fact.host or self._tables.host(fact.executor)
+            element.started = fact.detail.started or element.started
+            put_streams(element, fact.detail)
+
     def memo_found(self, row: TaskRow, now: float, fact: MemoLookedUp) -> None:
         """A lookup ended: an earlier run may have done the elements."""
         if not fact.found:
+            if row.waits:
+                self.freed(row, fact.start, fact.stop)
             return
         fold = self._tables.array(row)
         fold.move(fact.start, fact.stop, moves.SUCCEED)
@@ -352,6 +390,13 @@ class ArrayRangeFold:
     def cancelled(self, row: TaskRow, now: float, start: int, stop: int) -> None:
         """A user cancelled elements."""
         self._range(row, now, (start, stop), TaskState.CANCELLED, Failure(Cause.CANCELLED))
+
+    def stopped(self, row: TaskRow, now: float, failure: Failure) -> None:
+        """The elements that run are ended with their run."""
+        fold = self._tables.array(row)
+        for start, stop, state in list(fold.open_pieces(0, row.length)):
+            if state == "running":
+                self._range(row, now, (start, stop), TaskState.CANCELLED, failure)
 
     def killed(self, row: TaskRow, now: float, turn: int, start: int, stop: int) -> None:
         """A user killed elements: those that an executor has fail."""
@@ -395,11 +440,12 @@ class ArrayRangeFold:
             element = fold.element(index)
             element.started = element.ended = element.seconds = element.executor = element.host = None
             element.cause = element.message = element.signal = element.exit_code = None
+            element.traceback = element.parameters = None
         row.ended = None
 
-    def due(self, row: TaskRow, index: int) -> None:
-        """The wait before the retry of an element is over."""
-        self._tables.array(row).move(index, index + 1, moves.FREE)
+    def freed(self, row: TaskRow, start: int, stop: int) -> None:
+        """Elements wait for nothing any more: what they depend on succeeded, or another attempt is due."""
+        self._tables.array(row).move(start, stop, moves.FREE)
 
     def _range(self, row: TaskRow, now: float, place: tuple[int, int], to: TaskState, failure: Failure | None) -> None:
         """Bring elements to a state that is kept as ranges."""
@@ -434,6 +480,7 @@ class ArrayRangeFold:
             element.host = host or self._tables.host(done.executor or 0)
             element.started, element.ended = done.started, done.ended
             element.cause = element.message = element.signal = element.exit_code = None
+            element.traceback = element.parameters = None
         for detail in details:
             index = detail.index + shift
             if done.start <= index < done.stop:

@@ -16,7 +16,7 @@ from typing import Final, Self
 from urllib.parse import quote
 
 from bough.errors import UnknownName, UserError
-from bough.model.states import OCCUPYING, sql_list
+from bough.model.ids import number_of
 from bough.stores.schema import FILE
 from bough.stores.store_errors import failed, reported
 
@@ -106,16 +106,15 @@ class Jobs(ABC):
 
         Groups whose names begin with a dot exist only for their dependencies, and are left out.
         """
-        busy = sql_list(OCCUPYING)
         # the column `notrun` is in the tables of all versions
         rows = self.rows(
-            f"""
+            """
             SELECT groups.id, groups.parent, groups.name, groups.path, groups.closed,
               coalesce(sum(length), 0) AS total, coalesce(sum(done), 0) AS done, coalesce(sum(failed), 0) AS failed,
               coalesce(sum(notrun), 0) AS skipped, coalesce(sum(cancelled), 0) AS cancelled,
               coalesce(sum(CASE WHEN is_array = 1 THEN (SELECT coalesce(sum(stop - start), 0) FROM spans
-                WHERE spans.id = tasks.id AND spans.state IN ({busy}))
-                WHEN tasks.state IN ({busy}) THEN 1 ELSE 0 END), 0) AS running,
+                WHERE spans.id = tasks.id AND spans.state = 'running')
+                WHEN tasks.state = 'running' THEN 1 ELSE 0 END), 0) AS running,
               coalesce(sum(CASE WHEN is_array = 1 THEN (SELECT coalesce(sum(stop - start), 0) FROM spans
                 WHERE spans.id = tasks.id AND spans.state = 'held')
                 WHEN tasks.state = 'held' THEN 1 ELSE 0 END), 0) AS held
@@ -130,7 +129,7 @@ class Jobs(ABC):
         """One loose task or array; `UnknownName` when there is none."""
         found = self.rows("SELECT * FROM tasks WHERE id = ?", (record,))
         if not found:
-            raise UnknownName(f"there is no task {record} in {self.path}: see bough status")
+            raise UnknownName(f"there is no task {number_of(record)} in {self.path}: see bough status")
         return found[0]
 
     def elements(self, record: int, start: int = 0, stop: int | None = None, state: str | None = None) -> list[Row]:
@@ -147,7 +146,7 @@ class Jobs(ABC):
         row = self.task(record)
         length = int(row["length"] or 0)
         if not 0 <= index < length:
-            raise UnknownName(f"array {record} has no element {index}: it has {length}")
+            raise UnknownName(f"array {number_of(record)} has no element {index}: it has {length}")
         ranges = self.rows(
             "SELECT *, :idx AS idx FROM spans WHERE id = :id AND start <= :idx AND stop > :idx AND state != 'lost'"
             " ORDER BY start DESC LIMIT 1",
@@ -204,7 +203,7 @@ class JobsDatabase(Jobs):
             while rows := cursor.fetchmany(CHUNK):
                 take(rows)
             return [column[0] for column in cursor.description]
-        except (sqlite3.Error, sqlite3.Warning) as error:
+        except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:  # the last: of a parameter above 63 bits
             raise self._explained(error) from error
         finally:
             cursor.close()  # so that the database is not read any longer

@@ -10,13 +10,13 @@ from typing import Final
 import msgspec
 
 from bough.model.outcomes import Detail, Failure
-from bough.model.states import ENDED, OCCUPYING, PENDING, UNSUCCESSFUL, labels_of
+from bough.model.states import ENDED, PENDING, UNSUCCESSFUL, labels_of
 
 ZERO: Final = "\ufffd"  # what stands for a NUL character, which PostgreSQL's texts cannot hold
 
-# sets of states as the column `state` holds them
+# sets of states as the column `state` of tasks and elements holds them; what an executor has is "ready" there until it
+# is known to run, so that `JobsTables.is_out` tells it from what no executor has
 PENDING_LABELS: Final = frozenset(labels_of(PENDING))
-OCCUPYING_LABELS: Final = frozenset(labels_of(OCCUPYING))
 ENDED_LABELS: Final = frozenset(labels_of(ENDED))
 UNSUCCESSFUL_LABELS: Final = frozenset(labels_of(UNSUCCESSFUL))
 
@@ -49,6 +49,8 @@ class TaskRow(msgspec.Struct, gc=False):
     signal: int | None = None
     cause: str | None = None
     message: str | None = None
+    traceback: str | None = None
+    parameters: str | None = None
     reused: int = 0
     memory: int | None = None
     cpu: float | None = None
@@ -68,6 +70,7 @@ class TaskRow(msgspec.Struct, gc=False):
     is_open: int = 0
     waits: int = 0  # it has dependencies
     releases: int = 0  # its success releases those that wait for its group
+    indices: str = ""  # of an array: as its submitter wrote them; empty: from 0 up
 
 
 class ElementRow(msgspec.Struct, gc=False):
@@ -86,6 +89,8 @@ class ElementRow(msgspec.Struct, gc=False):
     signal: int | None = None
     cause: str | None = None
     message: str | None = None
+    traceback: str | None = None
+    parameters: str | None = None
     memory: int | None = None
     cpu: float | None = None
     stdout_path: str | None = None
@@ -174,6 +179,11 @@ def put_detail(row: TaskRow | ElementRow, detail: Detail) -> None:
         row.ended = detail.ended
     if detail.started and detail.ended:
         row.seconds = detail.ended - detail.started
+    put_streams(row, detail)
+
+
+def put_streams(row: TaskRow | ElementRow, detail: Detail) -> None:
+    """Write into a row where its task's output lies."""
     out, err = detail.stdout, detail.stderr
     row.stdout_path, row.stdout_offset, row.stdout_length = (out.path, out.offset, out.length) if out else (None,) * 3
     row.stderr_path, row.stderr_offset, row.stderr_length = (err.path, err.offset, err.length) if err else (None,) * 3
@@ -185,3 +195,6 @@ def put_failure(row: TaskRow | ElementRow | AttemptRow, failure: Failure) -> Non
     row.message = shown(failure.message)
     row.exit_code = failure.exit_code
     row.signal = failure.signal
+    if not isinstance(row, AttemptRow):
+        row.traceback = shown(failure.traceback) or None
+        row.parameters = shown(failure.parameters) or None

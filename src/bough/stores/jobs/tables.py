@@ -17,10 +17,11 @@ import msgspec
 from msgspec.structs import astuple
 
 from bough.model.events.facts import SpanEnded
-from bough.model.states import LABELS, OCCUPYING, sql_list
+from bough.model.states import LABELS
 from bough.stores.database import Database
-from bough.stores.jobs.array_states import RANGED, FoldedArray
+from bough.stores.jobs.array_states import RANGED, SPAN_STATES, FoldedArray
 from bough.stores.jobs.rows import ENDED_LABELS, AttemptRow, ElementRow, OpenSpan, SpanRow, TaskRow
+from bough.stores.schema import OUT
 
 MAX_CACHED: Final = 150_000  # rows of unfinished loose tasks kept in memory
 ENDED_CACHED: Final = 5_000  # rows kept before those that have ended are dropped
@@ -32,8 +33,8 @@ Blob = Callable[[bytes], bytes]
 # --- statements -------------------------------------------------------------------------------------------------------
 
 _TASK: Final = f"SELECT {', '.join(TaskRow.__struct_fields__)} FROM tasks WHERE id = ?"
-IS_OPEN: Final = f"state IN ({sql_list(OCCUPYING)})"
-ERASE_RANGES: Final = f"DELETE FROM spans WHERE id = ? AND state IN ({sql_list(RANGED)})"
+IS_OPEN: Final = f"state IN {OUT}"
+ERASE_RANGES: Final = f"DELETE FROM spans WHERE id = ? AND state IN {tuple(SPAN_STATES[state] for state in RANGED)}"
 ERASE_SPAN: Final = f"DELETE FROM spans WHERE span = ? AND {IS_OPEN}"
 
 
@@ -65,7 +66,7 @@ def _once(table: str, columns: int) -> str:
 
 
 SAVE: Final = {
-    "tasks": _save("tasks", TaskRow, "id", "run grp name kind is_array command submitted cores waits releases"),
+    "tasks": _save("tasks", TaskRow, "id", "run grp name kind is_array command submitted cores waits releases indices"),
     "attempts": _save("attempts", AttemptRow, "id, idx, attempt, span", ""),
     "elements": _save("elements", ElementRow, "id, idx", ""),
     "spans": f"INSERT INTO spans VALUES ({_placeholders(SpanRow)})",
@@ -76,9 +77,10 @@ SAVE: Final = {
 # columns have their defaults are written by the short statements.
 _FIELDS: Final = TaskRow.__struct_fields__
 _RARE: Final = (  # the first and the last of some in a row
-    slice(_FIELDS.index("exit_code"), _FIELDS.index("message") + 1),
+    slice(_FIELDS.index("exit_code"), _FIELDS.index("parameters") + 1),
     slice(_FIELDS.index("memory"), _FIELDS.index("stderr_length") + 1),
     slice(_FIELDS.index("failed"), _FIELDS.index("is_open") + 1),
+    slice(_FIELDS.index("indices"), _FIELDS.index("indices") + 1),
 )
 _rare: Final = attrgetter(*(name for some in _RARE for name in _FIELDS[some]))
 _DEFAULTS: Final = _rare(TaskRow(0, 0, 0, "", "", 0, 0, "", 0, "", 0))
@@ -105,8 +107,14 @@ GATHERED: Final = {
     "lengths": "UPDATE arrays SET length = ? WHERE record = ?",
     "array_pages": _once("array_pages", 2),
     "borrowed": _once("borrowed", 3),
+    "lasting": _once("lasting", 3),
     "blob_uses": _once("blob_uses", 2),
+    "firings": _once("firings", 16),
+    "series": _once("series", 10),
 }
+
+
+_MANY: Final = ("files", "firings", "series")  # of which a task may have many rows
 
 
 def has_rare(row: TaskRow) -> bool:
@@ -225,10 +233,19 @@ class JobsTables:
             self._hosts[executor] = str(found[0][0]) if found else ""
         return self._hosts[executor]
 
+    def is_out(self, record: int) -> bool:
+        """Whether an executor has a task, or some of an array."""
+        return record in self.of_record
+
     @property
     def weight(self) -> int:
         """How many rows are to be written."""
-        return len(self._dirty) + len(self.span_rows) + len(self.element_rows) + len(self.gathered["files"])
+        return (
+            len(self._dirty)
+            + len(self.span_rows)
+            + len(self.element_rows)
+            + sum(len(self.gathered[name]) for name in _MANY)
+        )
 
     # --- changing ---
 

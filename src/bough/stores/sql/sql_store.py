@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from time import monotonic
 from typing import Final
@@ -17,26 +17,46 @@ from typing import Final
 from bough.errors import InvariantBroken, StoreFailed, UserError
 from bough.journal.codec import Newer, Unreadable, decode, encode, salvage
 from bough.model.events.facts import Fact, MemoLookedUp, RunClosed, RunOpened, RunRemoved, SpanEnded
-from bough.model.ids import BlobId, MemoKey, RecordId, Seconds
+from bough.model.ids import BlobId, ExecutorId, MemoKey, RecordId, Seconds
+from bough.model.observations import SeenTask
+from bough.model.outcomes import Stream
 from bough.model.tasks import Reuse
 from bough.stores import schema
-from bough.stores.database import Database
+from bough.stores.database import Database, found_in
+from bough.stores.expendable_runs import ExpendableRuns, ScriptRun, find_expendable
 from bough.stores.jobs.catch_up import CatchUp
 from bough.stores.jobs.fold import JobsFold
+from bough.stores.jobs.fold_observations import FIRINGS, SERIES, seen_tasks
 from bough.stores.jobs.tables import keep_numbers
 from bough.stores.memos import Memos
+from bough.stores.places import FormerPlaces
 from bough.stores.quarantine import Quarantine, SetAside
 from bough.stores.removal import Removal
-from bough.stores.store import LastRun, MemoArray, MemoPages
+from bough.stores.store import KeptStreams, LastRun, MemoArray, MemoPages
 
 CACHED_BYTES: Final = 32 << 20  # of journal rows kept decoded
 KNOWN_BLOBS: Final = 10_000  # that are known to be there; one that is not known is written again, to no effect
+_ANYTHING_SEEN: Final = "SELECT 1 WHERE EXISTS (SELECT 1 FROM firings) OR EXISTS (SELECT 1 FROM series)"
+_SEEN_AMONG: Final = """
+SELECT id FROM tasks WHERE id IN ({}) AND (
+  EXISTS (SELECT 1 FROM firings WHERE firings.id = tasks.id)
+  OR EXISTS (SELECT 1 FROM series WHERE series.id = tasks.id))"""
+MOST_SEEN: Final = 500_000  # rows of `series` in one answer
 KINDS: Final = ("session", "service")
+_AFTER_ALL: Final = 1 << 62  # a run after all that are there
 _RUN_FACTS: Final = frozenset({RunOpened, RunClosed, RunRemoved})
 _DECLARED: Final = """
 SELECT path FROM declared WHERE run IN ({0})
 UNION SELECT path FROM files JOIN tasks ON tasks.id = files.id WHERE tasks.run IN ({0})"""
 _SPAN_WITH: Final = "SELECT turn FROM spans WHERE id = ? AND start <= ? AND state = 'done' ORDER BY start DESC LIMIT 1"
+_OUTPUT: Final = """
+SELECT stdout_path, stdout_offset, stdout_length, stderr_path, stderr_offset, stderr_length, executor, attempt, state"""
+_OUTPUT_OF_ELEMENT: Final = f"""
+{_OUTPUT}, EXISTS (SELECT 1 FROM spans WHERE spans.id = elements.id AND start <= idx AND stop > idx
+  AND spans.state IN {schema.OUT}) FROM elements WHERE id = ? AND idx = ?"""
+_OUTPUT_OF_TASK: Final = f"""
+{_OUTPUT}, EXISTS (SELECT 1 FROM attempts WHERE attempts.id = tasks.id AND attempts.state IN {schema.OUT})
+FROM tasks WHERE id = ? AND is_array = 0"""
 _BORROWED: Final = "SELECT DISTINCT turn FROM borrowed WHERE source = ? ORDER BY turn"
 _NAMESAKES: Final = "SELECT run FROM runs WHERE name = (SELECT name FROM runs WHERE run = :run)"
 
@@ -47,8 +67,9 @@ class SqlStore(ABC):
     path: str  # how messages name it
     _last: int  # the newest turn
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, folder: str = "") -> None:
         self._database = database
+        self._places = FormerPlaces(folder)
         self.rows_read = 0  # journal rows decoded since the store was opened
         self._closed = False
         self._blobs: dict[BlobId, bytes] = {}  # written with the next turn
@@ -165,6 +186,15 @@ class SqlStore(ABC):
         with self._reported():
             rows = self._database.execute("SELECT DISTINCT name FROM runs WHERE grp != 0").fetchall()
         return [row[0] for row in rows]
+
+    def last_record_of(self, name: str) -> int:
+        """The highest record of the workflows of a name that the tables know; 0: there is none."""
+        asked = (
+            "SELECT max(tasks.id) FROM runs JOIN tasks ON tasks.run = runs.run WHERE runs.name = ? AND runs.grp != 0"
+        )
+        with self._reported():
+            found = self._database.execute(asked, (name,)).fetchone()
+        return int(found[0] or 0)
 
     @property
     def kind(self) -> str:
@@ -349,34 +379,69 @@ class SqlStore(ABC):
             self.project()
 
     def look_up(  # noqa: PLR0917
-        self, record: RecordId, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse], run: int = 0
+        self,
+        record: RecordId,
+        start: int,
+        stop: int,
+        key: MemoKey,
+        reuse: Sequence[Reuse],
+        run: int = 0,
+        *,
+        always: bool = True,
     ) -> list[MemoLookedUp]:
         """Successes of earlier runs."""
         self._freshen()
         with self._reported():
-            return self._memos.look_up(record, start, stop, key, reuse, run=run)
+            return self._memos.look_up(record, start, stop, key, reuse, run=run, always=always)
 
-    def look_up_tasks(self, wanted: Sequence[tuple[RecordId, MemoKey]], run: int = 0) -> list[MemoLookedUp]:
+    def look_up_tasks(
+        self, wanted: Sequence[tuple[RecordId, MemoKey]], run: int = 0, *, always: bool = True
+    ) -> list[MemoLookedUp]:
         """Successes of earlier runs for many loose tasks."""
         self._freshen()
         with self._reported():
-            return self._memos.look_up_tasks(wanted, run=run)
+            return self._memos.look_up_tasks(wanted, run=run, always=always)
+
+    def unfinished_runs(self, script: str) -> frozenset[int]:
+        """The runs that the next one continues."""
+        self.project()
+        with self._reported():
+            return self._memos.unfinished_runs(_AFTER_ALL, None, script)
+
+    def expendable_runs(
+        self, script: str, is_alive: Callable[[ScriptRun], bool], *, spare_last: bool
+    ) -> ExpendableRuns:
+        """The runs that nothing can ask for any more."""
+        needed = self.unfinished_runs(script)
+        with self._reported():
+            found = find_expendable(self._database, needed, script, is_alive, spare_last=spare_last)
+        self._memos.dropped = frozenset(found.runs)
+        return found
+
+    def completed_runs(self, script: str) -> list[int]:
+        """The runs of one script run that ended well."""
+        self.project()
+        with self._reported():
+            rows = self._database.execute(
+                "SELECT run FROM runs WHERE script = ? AND complete = 1", (script,)
+            ).fetchall()
+        return [row[0] for row in rows]
 
     def keep_contents(self, folder: str) -> None:
         """Outputs that lie on other machines are kept by content in this folder."""
         self._memos.contents = folder
 
-    def old_arrays(self, body: MemoKey, run: int = 0) -> list[MemoArray]:
+    def old_arrays(self, body: MemoKey, run: int = 0, *, always: bool = True) -> list[MemoArray]:
         """Arrays of earlier runs with this body."""
         self._freshen()
         with self._reported():
-            return self._memos.old_arrays(body, run)
+            return self._memos.old_arrays(body, run, always=always)
 
-    def old_feeds(self, body: MemoKey, run: int = 0) -> list[RecordId]:
+    def old_feeds(self, body: MemoKey, run: int = 0, *, always: bool = True) -> list[RecordId]:
         """Arrays that generators fed in earlier runs, with this body."""
         self._freshen()
         with self._reported():
-            return self._memos.old_feeds(body, run)
+            return self._memos.old_feeds(body, run, always=always)
 
     def fed_pages(self, record: RecordId, after: int, run: int = 0) -> MemoPages:
         """A piece of such an array."""
@@ -389,7 +454,39 @@ class SqlStore(ABC):
         sql = _DECLARED.format(_NAMESAKES) if run else "SELECT path FROM declared UNION SELECT path FROM files"
         with self._reported():
             rows = self._database.execute(sql, {"run": run} if run else ()).fetchall()
-        return [row[0] for row in rows]
+        return [self._places.now(row[0]) for row in rows] if self._places else [row[0] for row in rows]
+
+    def output_of(self, record: int, index: int) -> KeptStreams | None:
+        """Where the latest attempt at a task wrote that has ended, as far as the tables know one."""
+        self.project()
+        with self._reported():
+            row = self._database.execute(_OUTPUT_OF_ELEMENT, (record, index)).fetchone()
+            if row is None and not index:
+                row = self._database.execute(_OUTPUT_OF_TASK, (record,)).fetchone()
+        if row is None:
+            return None
+        out, err = (Stream(*row[at : at + 3]) if row[at] is not None else None for at in (0, 3))
+        attempt = row[7] - 1 if row[9] else row[7]  # what the attempt before left stands in the row
+        return KeptStreams(out, err, ExecutorId(row[6] or 0), attempt, is_whole=row[8] == "done")
+
+    def observations(self, record: int, start: int, stop: int) -> list[SeenTask]:
+        """What was seen of the attempts of some elements; `UserError` when that is too much for one answer."""
+        self.project()
+        place = (record, start, stop, MOST_SEEN + 1)
+        with self._reported():
+            firings = self._database.execute(FIRINGS, place).fetchall()
+            series = self._database.execute(SERIES, place).fetchall()
+        if len(firings) > MOST_SEEN or len(series) > MOST_SEEN:
+            raise UserError(f"more than {MOST_SEEN} rows were recorded of these tasks: ask for fewer of them at a time")
+        return seen_tasks(firings, series)
+
+    def watched_sources(self, found: Iterable[MemoLookedUp]) -> set[RecordId]:
+        """The sources of memos of which something was seen."""
+        with self._reported():
+            if self._database.execute(_ANYTHING_SEEN).fetchone() is None:  # as in most stores
+                return set()
+            sources = {fact.source for fact in found if fact.found}
+            return {RecordId(source) for source in found_in(self._database, _SEEN_AMONG, sources)}
 
     def success(self, turn: int, record: int, index: int) -> SpanEnded | None:
         """The success that covers an element; turn 0: its turn is not known."""
@@ -422,7 +519,8 @@ class SqlStore(ABC):
         found: dict[int, list[SpanEnded]] = {}
         for fact in self._decode(turn, data):
             if isinstance(fact, SpanEnded):
-                found.setdefault(fact.record, []).append(fact)
+                success = self._places.success(fact) if self._places else fact
+                found.setdefault(fact.record, []).append(success)
         self._decoded[turn] = (len(data), found)
         self._decoded_bytes += len(data)
         while self._decoded_bytes > CACHED_BYTES and len(self._decoded) > 1:
@@ -431,7 +529,7 @@ class SqlStore(ABC):
 
     # --- removal ---
 
-    def remove_runs(self, runs: Sequence[int] = (), at_most: int = 500) -> bool:
+    def remove_runs(self, runs: Sequence[int] = (), at_most: int = 500, *, give_back: bool = True) -> bool:
         """Take removed runs out of the journal, a slice at a time; True once the space is given back."""
         self.project()
         with self._reported():
@@ -447,7 +545,7 @@ class SqlStore(ABC):
             if gone:
                 self._known -= {BlobId(blob) for blob in gone}
                 return False
-            return self._free_space()
+            return self._free_space() if give_back else True
 
     def forgotten_files(self) -> list[str]:
         """Files that only removed runs had."""

@@ -15,8 +15,8 @@ from typing import Final
 
 from bough import private
 from bough.errors import StoreFailed
+from bough.filesystems import is_network_filesystem
 from bough.stores import schema
-from bough.stores.filesystems import is_network_filesystem
 from bough.stores.schema import FILE
 from bough.stores.sql.sql_store import SqlStore
 from bough.stores.store_errors import failed, reported
@@ -46,7 +46,7 @@ class SqliteStore(SqlStore):
             database = sqlite3.connect(
                 self.path, timeout=_BUSY, isolation_level=None, check_same_thread=False, cached_statements=256
             )
-        super().__init__(database)
+        super().__init__(database, self.directory)
         self._log = -1  # the write-ahead log, to be synced
         try:
             self._prepare()
@@ -57,7 +57,7 @@ class SqliteStore(SqlStore):
         except (sqlite3.Error, OSError) as error:
             self._database.close()
             raise failed(self.path, error) from error
-        except StoreFailed:
+        except BaseException:
             self._database.close()
             raise
 

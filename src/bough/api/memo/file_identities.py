@@ -1,0 +1,123 @@
+"""What a file holds, as a few bytes: by these a later run sees whether it is what it was.
+
+A file of ordinary size counts by its content and may be copied or touched freely. A big file counts by size and time, a
+folder by the names, sizes and times of the files in it. Digests of files are kept while size, time and inode stay.
+
+Rule: a file that is not there has an identity of its own as an argument. What cannot be looked at has none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from typing import Any
+
+from bough.model.ids import DIGEST_SIZE
+from bough.model.refs import SIMPLE
+from bough.model.spaces import Axis, Product, Space, Tie
+
+WHOLE = 16 << 20  # files up to this size count by their content
+MOST_FILES = 10_000  # of a folder that is an argument; a task with a bigger one is not reused
+_ABSENT = b"absent"
+
+_files: dict[str, tuple[tuple[int, int, int], bytes]] = {}
+
+
+def file_identity(path: str, most: int = 0) -> bytes | None:
+    """What a file holds: a digest of its content, for big ones of size and time; None if it is not there.
+
+    OSError when it cannot be read, also when it is a folder of more than `most` files (0: any number).
+    """
+    try:
+        state = os.stat(path)
+        if os.path.isdir(path):
+            return _folder_identity(path, most)
+        stamp = (state.st_size, state.st_mtime_ns, state.st_ino)
+        known = _files.get(path)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        if state.st_size > WHOLE or not os.path.isfile(path):
+            identity = blake2b(b"%d %d" % stamp[:2], digest_size=DIGEST_SIZE, person=b"stat").digest()
+        else:
+            with open(path, "rb") as file:
+                identity = blake2b(file.read(), digest_size=DIGEST_SIZE).digest()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    # one written a moment ago may change again without its time stamp moving
+    if time.time_ns() - state.st_mtime_ns > 50_000_000:
+        if len(_files) >= 100_000:
+            _files.clear()
+        _files[path] = (stamp, identity)
+    return identity
+
+
+def _folder_identity(path: str, most: int) -> bytes:
+    digest = blake2b(digest_size=DIGEST_SIZE, person=b"folder")
+    seen = 0
+    for folder, folders, names in os.walk(path):
+        folders.sort()
+        seen += len(names) + len(folders)
+        if most and seen > most:
+            raise OSError(f"{path} holds more than {most} files")
+        for name in sorted(names):
+            state = os.lstat(os.path.join(folder, name))
+            line = f"{os.path.relpath(folder, path)}/{name} {state.st_size} {state.st_mtime_ns}\n"
+            digest.update(line.encode("utf-8", "surrogateescape"))
+    return digest.digest()
+
+
+# --- paths among the arguments of functions -------------------------------------------------------------
+
+
+def is_path(obj: object) -> bool:
+    """Whether an object is a path of `pathlib`, also one that is not of this system."""
+    pathlib = sys.modules.get("pathlib")
+    return pathlib is not None and isinstance(obj, pathlib.PurePath)
+
+
+def argument_identity(path: Any) -> bytes | None:
+    """What an argument that is a `Path` stands for; None if that cannot be told, so that its task is not reused."""
+    if not hasattr(path, "open"):  # a pure path names a file, and does not stand for one
+        return b""
+    try:
+        found = file_identity(os.path.abspath(path), MOST_FILES)
+    except (OSError, ValueError):
+        return None
+    return _ABSENT if found is None else found
+
+
+def identities_in(items: Iterable[Any]) -> dict[str, bytes]:
+    """What the paths among the arguments of an array stand for, by their texts; nothing for most arrays."""
+    found: dict[str, bytes] = {}
+    for path in _paths(items, set()):
+        name = str(path)
+        if name not in found:
+            found[name] = argument_identity(path) or os.urandom(DIGEST_SIZE)  # which no later run will have
+    return found
+
+
+def paths_of(row: Any) -> Iterator[str]:
+    """The texts of the paths in one row."""
+    return map(str, _paths((row,), set()))
+
+
+def _paths(items: Iterable[Any], inside: set[int]) -> Iterator[Any]:
+    """Paths in lists, tuples, sets, dicts and spaces; `inside`: those that are being looked through."""
+    if isinstance(items, Axis):
+        items = items.values
+    elif isinstance(items, Product | Tie):
+        items = items.factors
+    if isinstance(items, range) or SIMPLE.issuperset(map(type, items)) or id(items) in inside:
+        return
+    inside.add(id(items))
+    for item in items:
+        if isinstance(item, list | tuple | set | frozenset | Space):
+            yield from _paths(item, inside)
+        elif isinstance(item, dict):
+            yield from _paths(list(item.values()), inside)
+        elif is_path(item):
+            yield item
+    inside.discard(id(items))

@@ -1,0 +1,95 @@
+"""Definitions of sites as users write them: options of `bough site add`, or a TOML file that can be kept in git.
+
+    [alpha]
+    ssh = "me@head.example.org"
+    max_pilots = 2
+
+Rule: a file is read as a whole before anything is sent; what is wrong is named with its place in the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from typing import Any, Final
+
+import msgspec
+
+from bough.cli.option_values import amount, count, duration
+from bough.errors import UserError
+from bough.model.bounds import in_plain_words, within
+from bough.model.ids import read_seconds
+from bough.model.site_specs import IDLE, DefinedName, SiteSpec
+
+_MOST_READ: Final = 1 << 20  # bytes of a file
+_FIELDS: Final = ("ssh", "batch", "cores_per_pilot", "max_pilots", "setup", "python", "shared_dir", "idle")
+
+
+def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the options of one definition."""
+    parser.add_argument("--ssh", metavar="[USER@]HOST", help="where ssh connects to, as in your SSH configuration")
+    parser.add_argument("--batch", choices=("none",), help="its batch system; none: executors run on the host itself")
+    parser.add_argument(
+        "--cores-per-pilot", type=amount, metavar="N", help="cores that an executor uses (all of the host)"
+    )
+    parser.add_argument("--max-pilots", type=count, metavar="N", help="executors that there may be at once (1)")
+    parser.add_argument(
+        "--setup", metavar="TEXT", help="shell commands that run there before an executor: 'module load gcc'"
+    )
+    parser.add_argument("--python", metavar="PATH", help="Python 3.11 or newer there (python3)")
+    parser.add_argument("--shared-dir", metavar="DIR", help="a folder there in which tasks work")
+    parser.add_argument(
+        "--idle", type=duration, metavar="TIME", help=f"an executor without work leaves after this time ({IDLE:g}s)"
+    )
+
+
+def read_definitions(args: argparse.Namespace) -> dict[str, SiteSpec]:
+    """The sites that are to be added, by their names."""
+    given = {name: value for name in _FIELDS if (value := getattr(args, name)) is not None}
+    if args.file:
+        if given:
+            raise UserError(f"--{next(iter(given)).replace('_', '-')} and --file: say it in the file")
+        return _read_file(args.file, args.site)
+    if not args.site:
+        raise UserError("name the site: bough site add NAME --ssh user@host")
+    if "ssh" not in given:
+        raise UserError(f"site {args.site} needs an address: say --ssh user@host")
+    return {_name(args.site): _spec(f"site {args.site}", given)}
+
+
+def _read_file(path: str, only: str | None) -> dict[str, SiteSpec]:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_MOST_READ)
+        tables = tomllib.loads(data.decode())
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{path} is not TOML: {error}") from error
+    if only is not None and only not in tables:
+        raise UserError(f"{path} has no table [{only}]; it has: {', '.join(tables) or 'none'}")
+    found = {}
+    for name, table in tables.items():
+        if only in {None, name}:
+            if not isinstance(table, dict):
+                raise UserError(f"{path}: {name} is no table; begin the definition of a site with [{name}]")
+            found[_name(name)] = _spec(f"{path}: [{name}]", table)
+    if not found:
+        raise UserError(f"{path} defines no site; begin with [NAME] and ssh = 'user@host'")
+    return found
+
+
+def _name(name: str) -> str:
+    return within("the site", name, DefinedName)
+
+
+def _spec(what: str, table: dict[str, Any]) -> SiteSpec:
+    if isinstance(table.get("idle"), str):
+        try:
+            table = {**table, "idle": read_seconds(table["idle"])}
+        except ValueError:
+            raise UserError(f"{what}: idle is {table['idle']!r}; say 60, '90s' or '5m'") from None
+    try:
+        return msgspec.convert(table, SiteSpec)
+    except (msgspec.ValidationError, OverflowError) as error:
+        raise UserError(f"{what}: {in_plain_words(str(error))}") from error

@@ -1,0 +1,83 @@
+"""Where executors come from: the definition of a site, and the states of a pilot with their edges.
+
+A site needs no definition if people start its executors themselves. Rule: bounds are in the types, so that a definition
+from a file, a command or a journal is held against the same ones.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Annotated, Final, NewType
+
+import msgspec
+from msgspec import Meta
+
+from bough.model.bounds import NO_NUL, Count, Duration
+
+PilotId = NewType("PilotId", Count)
+# what ssh takes as a destination: no option, no space
+Destination = Annotated[str, Meta(max_length=512, pattern=r"^(?!-)[^\s\0]*\Z")]
+Setup = Annotated[str, Meta(max_length=65_536, pattern=NO_NUL)]
+Place = Annotated[str, Meta(max_length=4096, pattern=r"^[^\0\n]*\Z")]
+Handle = Annotated[str, Meta(max_length=4096, pattern=NO_NUL)]
+DefinedName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")]  # it becomes part of paths
+MostPilots = Annotated[int, Meta(ge=1, le=100_000)]
+Cores = Annotated[float, Meta(ge=0, le=1e6)]
+KindName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z][a-z0-9_-]*\Z")]
+
+IDLE: Final = 60.0  # seconds after which an executor of a pilot that has nothing to do leaves
+RESOURCE: Final = "site:"  # every executor of a pilot offers this with the name of its site behind it
+PLENTY: Final = 1_000_000  # of it
+
+
+class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How pilots are started at a site, and how many there may be."""
+
+    kind: KindName = "ssh"
+    ssh: Destination = ""  # user@host, or a name of the user's SSH configuration
+    batch: KindName = "none"
+    cores_per_pilot: Cores = 0.0  # 0: all that the host has
+    max_pilots: MostPilots = 1
+    setup: Setup = ""  # shell text that runs there before the executor
+    python: Place = ""  # there; empty: python3
+    shared_dir: Place = ""  # a folder there, which its hosts share: executors work in it
+    idle: Duration = IDLE
+
+
+class PilotState(enum.StrEnum):
+    """Where a pilot is in its life."""
+
+    ASKED = "asked"  # decided, and perhaps not known to the site
+    QUEUED = "queued"  # the site has taken it; no executor of it has joined
+    RUNNING = "running"  # an executor of it has joined
+    ENDED = "ended"
+
+
+class PilotTrigger(enum.StrEnum):
+    """What moves a pilot from one state to another."""
+
+    TAKE = "take"
+    JOIN = "join"
+    END = "end"
+
+
+_S, _T = PilotState, PilotTrigger
+
+PILOT_EDGES: Final[Mapping[tuple[PilotState, PilotTrigger], PilotState]] = {
+    (_S.ASKED, _T.TAKE): _S.QUEUED,  # the site said its handle
+    (_S.ASKED, _T.JOIN): _S.RUNNING,  # its executor was faster than that answer
+    (_S.ASKED, _T.END): _S.ENDED,  # refused, or cancelled before
+    (_S.QUEUED, _T.JOIN): _S.RUNNING,
+    (_S.QUEUED, _T.END): _S.ENDED,  # cancelled, or it failed to start
+    (_S.RUNNING, _T.TAKE): _S.RUNNING,  # that answer, later
+    (_S.RUNNING, _T.JOIN): _S.RUNNING,  # another executor of it
+    (_S.RUNNING, _T.END): _S.ENDED,
+}
+
+
+def describe_spec(spec: SiteSpec) -> str:
+    """A definition as people read it: ssh user@host, up to 2 pilots of 4 cores."""
+    pilots = "1 pilot" if spec.max_pilots == 1 else f"up to {spec.max_pilots} pilots"
+    cores = f"{spec.cores_per_pilot:g} cores" if spec.cores_per_pilot else "all cores"
+    return f"{spec.kind} {spec.ssh}".rstrip() + f", {pilots} of {cores}"

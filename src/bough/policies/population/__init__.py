@@ -1,0 +1,1 @@
+"""Which members of a population need not go on, one file a rule."""

@@ -1,0 +1,1 @@
+"""How many pilots are asked for, and where."""

@@ -1,0 +1,390 @@
+"""Keeps the pilots that the core wants: carries out its orders at the sites, and tells it what became of them.
+
+Each site that has a definition has a desk: its kind, a socket by which its executors reach us, and one task that works
+off what there is to do, wakes up when something happens, and otherwise looks now and then. Rules: what the core thinks
+is compared with what the site says, so that nothing is lost when either was away; a site that cannot be reached
+concerns its own desk only; a pilot that was asked for and could not be started has failed, one that runs is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from bough import logs
+from bough.core.queries.answers import PilotInfo, SiteInfo
+from bough.errors import BoughError, SiteError, UnknownName, UserError
+from bough.model.events.facts import (
+    ExecutorLost,
+    Fact,
+    PilotEnded,
+    PilotQueued,
+    SiteDefined,
+    SiteLeft,
+    SiteRemoved,
+    SiteReturned,
+)
+from bough.model.events.orders import AskForPilot, CancelPilot
+from bough.model.ids import Seconds
+from bough.model.plurals import counted
+from bough.model.site_specs import PilotState, SiteSpec, describe_spec
+from bough.server import socket_path
+from bough.server.peer_connection import PeerConnection
+from bough.server.peers import ClientPeer, DeferredRequest, Handler
+from bough.server.service.stranger_gates import GuardedSocket
+from bough.server.turns.shell import Shell
+from bough.sites.site_kind import SiteKind, Surroundings, find_kind
+from bough.transport import home
+from bough.transport.access import NO_CERTIFICATE, revoke_site_token, site_token, token_bytes
+from bough.transport.admission import PeerListener
+from bough.wire import questions
+from bough.wire.questions import Question
+
+_STARTING: Final = 1.0  # seconds between two looks at pilots that have not brought an executor
+_RUNNING: Final = 10.0  # and at those that have
+_SOON: Final = 0.5  # and after something happened that they may have to do with
+_LINGER: Final = 30.0  # seconds for which a connection without pilots is kept
+_AGAIN: Final = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds after which a site that was not reached is tried again
+_LEAVING: Final = 60.0  # seconds in which pilots of a site that is removed have ended
+_LONGEST: Final = 2000  # characters of a reason
+
+
+class SiteDesk:
+    """One site: see the module."""
+
+    def __init__(self, shell: Shell, name: str, spec: SiteSpec, make_peer: Callable[[], PeerConnection]) -> None:
+        self._shell = shell
+        self.name = name
+        self._wake = asyncio.Event()
+        self._quick = 0  # looks that follow each other soon
+        self._failures = 0  # attempts in a row to reach it
+        self.trouble = ""  # why it was not reached
+        listener, self._socket = socket_path.bind_lasting(home.server_dir(), f"site-{name}")
+        self._door = GuardedSocket(listener, _doorman(name, make_peer), f"a peer at site {name}")
+        self.kind = self._make_kind(spec)
+        self._task: asyncio.Task[None] | None = None
+
+    def _make_kind(self, spec: SiteSpec) -> SiteKind:
+        around = Surroundings(
+            socket_path.short_folder(home.server_dir(), "ssh"),
+            os.path.join(_cache(), "bootstrap"),
+            self._socket,
+            site_token(self.name),
+            hashlib.blake2b(f"{self._shell.info.token}:{self.name}".encode(), digest_size=16).hexdigest(),
+            self.look_soon,
+        )
+        return find_kind(spec.kind)(self.name, spec, around)
+
+    def start(self) -> None:
+        """Begin to look after its pilots."""
+        self._task = self._shell.loop.create_task(self._live())
+
+    def stop(self) -> None:
+        """Do nothing more; the connection stays, so that executors can say good-bye."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def close(self) -> None:
+        """Hang up; its executors go on, and find the next server."""
+        self.stop()
+        if self._task is not None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        await self.kind.close()
+        self._door.close()
+        socket_path.unbind(self._socket)
+
+    async def redefine(self, spec: SiteSpec) -> None:
+        """From now on pilots are started otherwise."""
+        new = self._make_kind(spec)
+        old, self.kind = self.kind, new
+        await old.close()
+        self.look_soon()
+
+    def look_soon(self) -> None:
+        """Something happened that its pilots may have to do with."""
+        self._quick = 4
+        self._wake.set()
+
+    # --- looking after pilots ----------------------------------------------------------------------
+
+    async def _live(self) -> None:
+        while True:
+            self._wake.clear()
+            pause = await self._look()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
+
+    async def _look(self) -> Seconds | None:
+        """Do what there is to do; when to look again, None: when something happens."""
+        site = self._shell.queries.site(self.name)
+        if site is None or not site.pilots:
+            return await self._rest()
+        try:
+            await self._care(site)
+        except SiteError as error:
+            return await self._could_not(site, error)
+        if self.trouble:
+            logs.info("site-reached", f"site {self.name} is reached again")
+        self.trouble, self._failures = "", 0
+        return self._pause()
+
+    async def _rest(self) -> Seconds | None:
+        """There is no pilot: the connection is kept for a while."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LINGER):
+                await self._wake.wait()
+                return 0.0
+        await self.kind.close()
+        return None
+
+    def _pause(self) -> Seconds:
+        if self._quick:
+            self._quick -= 1
+            return _SOON
+        site = self._shell.queries.site(self.name)
+        pilots = site.pilots if site is not None else ()
+        return _STARTING if any(pilot.state is not PilotState.RUNNING for pilot in pilots) else _RUNNING
+
+    async def _care(self, site: SiteInfo) -> None:
+        leaves = site.is_away and self._shell.clock.now() >= site.deadline
+        asked = [pilot for pilot in site.pilots if pilot.state is PilotState.ASKED and not pilot.handle]
+        there = [pilot for pilot in site.pilots if pilot not in asked]
+        if site.is_away:
+            await self._tell(*(PilotEnded(pilot.pilot, "its site left before it was started") for pilot in asked))
+        elif asked:
+            await self._submit(asked)
+            site = self._shell.queries.site(self.name) or site
+            there = [pilot for pilot in site.pilots if pilot.handle]
+        if not there:
+            return
+        if leaves:
+            await self.kind.cancel({pilot.pilot: pilot.handle for pilot in there})
+        found = await self.kind.statuses({pilot.pilot: pilot.handle for pilot in there})
+        gone = [pilot for pilot in there if pilot.pilot in found and not found[pilot.pilot].alive]
+        await self._tell(*(self._ended(pilot, found[pilot.pilot].reason, site) for pilot in gone))
+
+    async def _submit(self, asked: Sequence[PilotInfo]) -> None:
+        await self.kind.open()  # if that fails, all have failed
+        for pilot in asked:
+            try:
+                handle = await self.kind.submit(pilot.pilot)
+            except SiteError as error:
+                await self._tell(self._failed(pilot, str(error)))
+            else:
+                logs.info("pilot-started", f"pilot {pilot.pilot} was started at site {self.name}: {handle}")
+                await self._tell(PilotQueued(pilot.pilot, handle))
+
+    def _ended(self, pilot: PilotInfo, reason: str, site: SiteInfo) -> PilotEnded:
+        """It is not there any more; if it brought no executor, and nobody wanted it to end, it has failed."""
+        known = self._shell.queries.pilot(pilot.pilot) or pilot
+        if known.state is not PilotState.RUNNING and not site.is_away:
+            return self._failed(pilot, reason or "it ended without a word")
+        logs.info("pilot-ended", f"pilot {pilot.pilot} at site {self.name} has ended")
+        return PilotEnded(pilot.pilot, reason[:_LONGEST])
+
+    def _failed(self, pilot: PilotInfo, reason: str) -> PilotEnded:
+        logs.warning("pilot-failed", f"pilot {pilot.pilot} at site {self.name} failed: {reason}")
+        return PilotEnded(pilot.pilot, reason[:_LONGEST], failed=True)
+
+    async def _could_not(self, site: SiteInfo, error: SiteError) -> Seconds:
+        """The site was not reached: what was asked for has failed, what runs there is looked for again."""
+        if self.trouble != str(error):
+            logs.warning("site-unreached", f"site {self.name} is not reached: {error}")
+        self.trouble = str(error)
+        await self._tell(*(self._failed(p, str(error)) for p in site.pilots if p.state is PilotState.ASKED))
+        pause = _AGAIN[min(self._failures, len(_AGAIN) - 1)]
+        self._failures += 1
+        return pause
+
+    async def _tell(self, *facts: PilotQueued | PilotEnded) -> None:
+        """Tell the core, and wait until that is written."""
+        if facts:
+            await tell(self._shell, *facts)
+
+
+class PilotManager:
+    """See the module. `make_peer` makes what an executor talks to."""
+
+    def __init__(self, shell: Shell, make_peer: Callable[[], PeerConnection]) -> None:
+        self._shell = shell
+        self._make_peer = make_peer
+        self._desks: dict[str, SiteDesk] = {}
+        self._errands: set[asyncio.Task[None]] = set()
+        shell.perform[AskForPilot] = self._wake
+        shell.perform[CancelPilot] = self._wake
+        shell.on_facts.append(self._hear)
+        self.handlers: dict[type[Question[Any]], Handler] = {
+            questions.DefineSite: self._later(self._define),
+            questions.RemoveSite: self._later(self._remove),
+            questions.CheckSite: self._later(self._check),
+        }
+
+    def start(self) -> None:
+        """Look after all sites that have a definition, and the pilots that the server before this one had."""
+        for site in self._shell.queries.sites():
+            if site.spec is not None:
+                try:
+                    self._open(site.name, site.spec)
+                except BoughError as error:
+                    logs.error("site-not-opened", f"site {site.name} cannot be used: {error}")
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        for desk in self._desks.values():
+            desk.stop()
+        for errand in self._errands:
+            errand.cancel()
+
+    async def close(self) -> None:
+        """Hang up everywhere."""
+        await asyncio.gather(*(desk.close() for desk in self._desks.values()))
+
+    def trouble(self, site: str) -> str:
+        """Why a site is not reached; empty: it is, or there is no need to."""
+        desk = self._desks.get(site)
+        return desk.trouble if desk is not None else ""
+
+    def _open(self, name: str, spec: SiteSpec) -> SiteDesk:
+        desk = self._desks[name] = SiteDesk(self._shell, name, spec, self._make_peer)
+        desk.start()
+        return desk
+
+    def _wake(self, order: AskForPilot | CancelPilot) -> None:
+        if order.site in self._desks:
+            self._desks[order.site].look_soon()
+
+    def _hear(self, facts: Sequence[Fact]) -> None:
+        if self._desks and any(isinstance(fact, ExecutorLost | SiteReturned) for fact in facts):
+            for desk in self._desks.values():
+                desk.look_soon()
+
+    # --- what clients ask --------------------------------------------------------------------------
+
+    def _later(self, do: Callable[[DeferredRequest[Any]], Coroutine[Any, Any, object]]) -> Handler:
+        """A handler that takes its time; what goes wrong is told to who asked."""
+
+        async def work(deferred: DeferredRequest[Any]) -> None:
+            try:
+                value = await do(deferred)
+            except Exception as error:  # noqa: BLE001 -- whatever it is, it concerns the client that asked
+                deferred.refuse(error)
+            else:
+                deferred.answer(value)
+
+        def handle(deferred: DeferredRequest[Any]) -> None:
+            _check_owner(deferred.client)
+            errand = self._shell.loop.create_task(work(deferred))
+            self._errands.add(errand)
+            errand.add_done_callback(self._errands.discard)
+
+        return handle
+
+    async def _define(self, deferred: DeferredRequest[questions.DefineSite]) -> object:
+        name, spec = deferred.question.site, deferred.question.spec
+        known = self._shell.queries.site(name)
+        if name in {"local", "manual", "hand"}:
+            raise UserError(f"{name} is a name of Bough's own: give the site another one")
+        desk = self._desks.get(name)
+        if desk is None:
+            self._open(name, spec)
+        else:
+            if known is not None and known.pilots and known.spec is not None and not _same_place(known.spec, spec):
+                raise UserError(
+                    f"site {name} has {counted(len(known.pilots), 'pilot')}: remove it before it becomes another one"
+                )
+            await desk.redefine(spec)
+        await tell(self._shell, SiteDefined(name, spec))
+        return {"site": name, "definition": describe_spec(spec)}
+
+    async def _remove(self, deferred: DeferredRequest[questions.RemoveSite]) -> object:
+        name, force = deferred.question.site, deferred.question.force
+        desk, site = self._desk(name), self._shell.queries.site(name)
+        pilots = len(site.pilots) if site is not None else 0
+        await tell(self._shell, SiteLeft(name, "it is being removed", 0.0, by_hand=True))
+        try:
+            await self._end_pilots(desk)
+            await desk.kind.forget()
+        except SiteError as error:
+            left = self._shell.queries.site(name)
+            if not force and left is not None and left.pilots:  # an access file is worth nothing without its token
+                raise SiteError(
+                    f"site {name} is disabled but not removed: {error};"
+                    " with --force it is forgotten, and its pilots end by themselves within two hours"
+                ) from error
+        await tell(self._shell, SiteRemoved(name), SiteReturned(name))
+        del self._desks[name]
+        await desk.close()
+        revoke_site_token(name)
+        logs.info("site-removed", f"site {name} was removed, with {counted(pilots, 'pilot')}")
+        return {"site": name, "pilots": pilots}
+
+    async def _end_pilots(self, desk: SiteDesk) -> None:
+        until = self._shell.loop.time() + _LEAVING
+        while (site := self._shell.queries.site(desk.name)) is not None and site.pilots:
+            if desk.trouble:
+                raise SiteError(desk.trouble)
+            if self._shell.loop.time() > until:
+                raise SiteError(f"{counted(len(site.pilots), 'pilot')} have not ended within {_LEAVING:g} s")
+            desk.look_soon()
+            await asyncio.sleep(0.1)
+
+    async def _check(self, deferred: DeferredRequest[questions.CheckSite]) -> object:
+        desk, step = self._desk(deferred.question.site), deferred.question.step
+        if not step:
+            return {"steps": list(desk.kind.steps), "ok": True, "text": ""}
+        if step not in desk.kind.steps:
+            raise UnknownName(f"there is no step {step!r}; there are: {', '.join(desk.kind.steps)}")
+        found = await desk.kind.check(step)
+        return {"steps": list(desk.kind.steps), "ok": found.ok, "text": found.text}
+
+    def _desk(self, name: str) -> SiteDesk:
+        desk = self._desks.get(name)
+        if desk is None:
+            known = ", ".join(sorted(self._desks)) or "none"
+            raise UnknownName(f"there is no site {name} that was added; there are: {known}")
+        return desk
+
+
+async def tell(shell: Shell, *facts: Any) -> None:
+    """Tell the core something, and wait until it is written."""
+    written = asyncio.Event()
+    for fact in facts:
+        shell.news(fact)
+    shell.after_turn(written.set)
+    await written.wait()
+
+
+def _same_place(one: SiteSpec, other: SiteSpec) -> bool:
+    return (one.kind, one.ssh, one.batch) == (other.kind, other.ssh, other.batch)
+
+
+def _check_owner(client: ClientPeer) -> None:
+    if client.connection.role != "owner":
+        raise UserError("only a user of the server's Unix socket can define, test and remove sites")
+
+
+def _doorman(site: str, make_peer: Callable[[], PeerConnection]) -> PeerListener:
+    """Who lets in whoever knows the token of a site, as an executor of that site."""
+
+    def make() -> PeerConnection:
+        peer = make_peer()
+        peer.site = site
+        return peer
+
+    def token_of(role: str) -> bytes:
+        if role != "execute":
+            raise UserError(f"the socket of site {site} is for its executors")
+        return token_bytes(site_token(site), f"the token of site {site}")
+
+    return PeerListener(make, token_of, NO_CERTIFICATE, say=logs.reporter("peer-refused", logs.WARNING))
+
+
+def _cache() -> str:
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(os.path.abspath(cache), "bough")

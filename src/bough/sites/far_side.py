@@ -1,0 +1,292 @@
+"""The errand at the other end of an SSH connection: sent there as text, it does one thing and says what came of it.
+
+It reads a request, one line of JSON, and what follows it from stdin, and answers with one marked line of JSON, so that
+what a login script prints does no harm. Rules: the standard library only, because nothing of ours may be there yet;
+nothing is believed to be private that belongs to somebody else; a pilot that was started before is found by its number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import time
+from typing import Any
+
+MARK = "bough-answer:"
+_LONGEST_SOCKET = 100
+_LAST_WORDS = 2000  # bytes of a log
+_BEGIN = "runpy.run_module('bough.executor', None, '__main__')"
+_ENDING = 8.0  # seconds that a pilot has to end in good order
+
+
+class Trouble(Exception):
+    """Something that the user must know of."""
+
+
+def private_folder(path: str) -> str:
+    """A folder of our own, closed to others."""
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        raise Trouble(f"{path} there is not a folder of your own: remove it")
+    if status.st_mode & 0o077:
+        os.chmod(path, 0o700)
+    return path
+
+
+def root() -> str:
+    """The user's cache of ours."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return private_folder(os.path.join(cache, "bough"))
+
+
+def site_folder(key: str) -> str:
+    """What belongs to one site of one server."""
+    private_folder(os.path.join(root(), "sites"))
+    return private_folder(os.path.join(root(), "sites", key))
+
+
+def socket_place(key: str) -> str:
+    """Where executors find the way to the server."""
+    path = os.path.join(site_folder(key), "server")
+    if len(os.fsencode(path)) < _LONGEST_SOCKET:
+        return path
+    return os.path.join(private_folder(f"/tmp/bough-{os.geteuid()}-{key[:16]}"), "server")
+
+
+def program_folder(digest: str) -> str:
+    """Where the archive of this content is unpacked."""
+    private_folder(os.path.join(root(), "programs"))
+    return os.path.join(root(), "programs", digest)
+
+
+def write_private(path: str, data: bytes) -> None:
+    """A file of mode 0600, there complete or not at all."""
+    hidden = f"{path}.{os.getpid()}"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(hidden)
+    with open(os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+    os.replace(hidden, path)
+
+
+# --- what can be asked for ------------------------------------------------------------------------------
+
+
+def look(request: dict[str, Any]) -> dict[str, Any]:
+    """What kind of place this is."""
+    folder = site_folder(request["key"])
+    space = shutil.disk_usage(request["shared_dir"] or folder)
+    return {
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "tag": sysconfig.get_config_var("SOABI") or "",
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "time": time.time(),
+        "free": space.free,
+        "folder": folder,
+        "socket": socket_place(request["key"]),
+        "installed": os.path.exists(os.path.join(program_folder(request["digest"]), "complete")),
+    }
+
+
+def install(request: dict[str, Any], data: bytes) -> dict[str, Any]:
+    """Unpack the archive, and remove those that no pilot uses."""
+    digest = request["digest"]
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise Trouble(f"the archive arrived damaged: {len(data)} bytes of {request['size']}; try again")
+    folder = program_folder(digest)
+    if not os.path.exists(os.path.join(folder, "complete")):
+        hidden = f"{folder}.{os.getpid()}"
+        os.mkdir(hidden, 0o700)
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            if hasattr(tarfile, "data_filter"):
+                archive.extractall(hidden, filter="data")
+            else:
+                archive.extractall(hidden)
+        with open(os.path.join(hidden, "complete"), "w", encoding="ascii"):
+            pass
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # somebody else was faster
+            os.rename(hidden, folder)
+        shutil.rmtree(hidden, ignore_errors=True)
+    _remove_unused(digest)
+    return {}
+
+
+def _remove_unused(digest: str) -> None:
+    used = {digest}
+    sites = os.path.join(root(), "sites")
+    for key in os.listdir(sites):
+        for _, note in _notes(os.path.join(sites, key)):
+            if _is_alive(note):
+                used.add(note["digest"])
+    programs = os.path.join(root(), "programs")
+    for name in os.listdir(programs):
+        if name.partition(".")[0] not in used:
+            shutil.rmtree(os.path.join(programs, name), ignore_errors=True)
+
+
+def prepare(request: dict[str, Any], data: bytes) -> dict[str, Any]:
+    """Make way for the tunnel, and keep the access file, which arrives behind the request."""
+    path = socket_place(request["key"])
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)  # of a connection that was lost
+    write_private(os.path.join(site_folder(request["key"]), "access.json"), data)
+    return {"socket": path}
+
+
+def start(request: dict[str, Any]) -> dict[str, Any]:
+    """Start a pilot that goes on without us, unless it was started before."""
+    folder = os.path.join(site_folder(request["key"]), "pilots", str(int(request["pilot"])))
+    note = _read_note(folder)
+    if note is not None:
+        return {"handle": note["handle"]}
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    programs = program_folder(request["digest"])
+    begin = f"import sys; sys.path.insert(0, {programs!r}); import runpy; {_BEGIN}"
+    access = os.path.join(site_folder(request["key"]), "access.json")
+    argv = [sys.executable, "-c", begin, "--server", access, *request["words"]]
+    if request["setup"]:
+        shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
+        argv = [shell, "-l", "-c", request["setup"] + '\nexec "$@"', "bough", *argv]
+    with open(os.path.join(folder, "log"), "ab") as log:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd=request["shared_dir"] or os.path.expanduser("~"),
+        )
+    note = {"pid": process.pid, "began": _began(process.pid), "digest": request["digest"]}
+    note["handle"] = f"{process.pid}"
+    write_private(os.path.join(folder, "pilot.json"), json.dumps(note).encode())
+    return {"handle": note["handle"]}
+
+
+def statuses(request: dict[str, Any]) -> dict[str, Any]:
+    """Which pilots are there, and the last words of those that are not."""
+    found = {}
+    for pilot in request["pilots"]:
+        folder = os.path.join(site_folder(request["key"]), "pilots", str(int(pilot)))
+        note = _read_note(folder)
+        alive = note is not None and _is_alive(note)
+        found[str(pilot)] = {"alive": alive, "reason": "" if alive else _last_words(folder)}
+        if not alive:
+            shutil.rmtree(folder, ignore_errors=True)
+    return {"pilots": found}
+
+
+def cancel(request: dict[str, Any]) -> dict[str, Any]:
+    """End pilots: they are told first, and killed if that takes too long; what they started goes, too."""
+    folders = [os.path.join(site_folder(request["key"]), "pilots", str(int(pilot))) for pilot in request["pilots"]]
+    notes = [note for note in map(_read_note, folders) if note is not None and _is_alive(note)]
+    for note in notes:
+        _signal(note, signal.SIGTERM)
+    until = time.monotonic() + _ENDING
+    while any(map(_is_alive, notes)) and time.monotonic() < until:
+        time.sleep(0.05)
+    for note in filter(_is_alive, notes):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(note["pid"], signal.SIGKILL)
+    return {}
+
+
+def forget(request: dict[str, Any]) -> dict[str, Any]:
+    """Remove what belongs to this site, its access file first."""
+    folder, path = site_folder(request["key"]), socket_place(request["key"])
+    for name in (os.path.join(folder, "access.json"), path):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+    if os.path.dirname(path) != folder:
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.dirname(path))
+    shutil.rmtree(folder, ignore_errors=True)
+    return {}
+
+
+# --- pilots ---------------------------------------------------------------------------------------------
+
+
+def _notes(folder: str) -> list[tuple[str, dict[str, Any]]]:
+    pilots = os.path.join(folder, "pilots")
+    names = os.listdir(pilots) if os.path.isdir(pilots) else []
+    found = [(name, _read_note(os.path.join(pilots, name))) for name in names]
+    return [(name, note) for name, note in found if note is not None]
+
+
+def _read_note(folder: str) -> dict[str, Any] | None:
+    try:
+        with open(os.path.join(folder, "pilot.json"), encoding="utf-8") as file:
+            note: dict[str, Any] = json.load(file)
+            return note
+    except (OSError, ValueError):
+        return None
+
+
+def _began(pid: int) -> str:
+    """When a process began, by which it is told from a later one of the same number; empty: it is not there."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in {"Z", "X"} else fields[19]
+
+
+def _is_alive(note: dict[str, Any]) -> bool:
+    if os.path.isdir("/proc/self"):
+        return bool(note["began"]) and _began(note["pid"]) == note["began"]
+    try:
+        os.kill(note["pid"], 0)
+    except OSError:
+        return False
+    return True
+
+
+def _signal(note: dict[str, Any], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(note["pid"], number)
+
+
+def _last_words(folder: str) -> str:
+    try:
+        with open(os.path.join(folder, "log"), "rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - _LAST_WORDS))
+            lines = file.read().decode("utf-8", "replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1][:300] if lines else ""
+
+
+# --- the errand -----------------------------------------------------------------------------------------
+
+
+def run(line: bytes, rest: io.BufferedIOBase) -> dict[str, Any]:
+    """Do what a request says."""
+    request = json.loads(line)
+    data = rest.read(request["size"]) if request.get("size") else b""
+    what = request["what"]
+    try:
+        if what in {"install", "prepare"}:
+            return {"ok": {"install": install, "prepare": prepare}[what](request, data)}
+        deeds = {"look": look, "start": start, "statuses": statuses, "cancel": cancel, "forget": forget}
+        return {"ok": deeds[what](request)}
+    except (Trouble, OSError) as error:
+        return {"trouble": str(error)}
+
+
+if __name__ == "__main__":
+    answer = run(sys.stdin.buffer.readline(), sys.stdin.buffer)  # type: ignore[arg-type]
+    sys.stdout.write(f"\n{MARK}{json.dumps(answer)}\n")

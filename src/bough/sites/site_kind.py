@@ -1,0 +1,89 @@
+"""What a kind of site does, and how a kind is found by its name: our own, and those that other packages offer.
+
+A kind is made for one site with its definition and `Surroundings`; it must pass `bough.testing.site_conformance`.
+Rules: `submit` is idempotent by the pilot's number: what was taken before is found, not started again. What went wrong
+is a `SiteError` whose message says what to do. A pilot outlives the connection to its site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from bough.errors import UnknownName, did_you_mean
+from bough.model.site_specs import PilotId, SiteSpec
+
+
+class Surroundings(NamedTuple):
+    """What the server lends a site."""
+
+    folder: str  # private, for control sockets: its path is short
+    cache: str  # private, for what is sent to sites
+    socket: str  # the server's own Unix socket for the executors of this site
+    token: str  # that opens it
+    key: str  # names the site and the server: others may share its hosts
+    on_lost: Callable[[], None] = lambda: None  # the connection to the site was lost
+
+
+class Checked(NamedTuple):
+    """What a step of a test has found: in order or not, in one line, which also says how to mend it."""
+
+    ok: bool
+    text: str
+
+
+class PilotStatus(NamedTuple):
+    """Whether a pilot is there; if not, what its last words were."""
+
+    alive: bool
+    reason: str = ""
+
+
+class SiteKind(Protocol):
+    """See the module."""
+
+    @property
+    def steps(self) -> Sequence[str]:
+        """The names of what `check` can look at, in the order in which to do so."""
+
+    async def check(self, step: str) -> Checked:
+        """Look at one thing that must be in order."""
+
+    async def open(self) -> None:
+        """Be connected, so that executors there reach the server; nothing if that is so."""
+
+    async def submit(self, pilot: PilotId) -> str:
+        """Start a pilot; the site's own name for it."""
+
+    async def statuses(self, pilots: Mapping[PilotId, str]) -> Mapping[PilotId, PilotStatus]:
+        """How pilots are, by their numbers and the site's own names."""
+
+    async def cancel(self, pilots: Mapping[PilotId, str]) -> None:
+        """End pilots and all they have started; those that are not there are ended."""
+
+    async def forget(self) -> None:
+        """Remove what belongs to this site and server there, but for what is shared."""
+
+    async def close(self) -> None:
+        """End the connection; pilots go on."""
+
+
+MakeKind = Callable[[str, SiteSpec, Surroundings], SiteKind]
+
+
+def find_kind(name: str) -> MakeKind:
+    """A kind of site by its name."""
+    if name == "ssh":  # looking up entry points costs tens of milliseconds: not for our own
+        from bough.sites.ssh_site import SshSite
+
+        return SshSite
+    from importlib.metadata import entry_points
+
+    offered = {point.name: point for point in entry_points(group="bough.sites")}
+    if name not in offered:
+        known = sorted({"ssh", *offered})
+        raise UnknownName(
+            f"there is no kind of site {name!r}; known are: {', '.join(known)}{did_you_mean(name, known)}"
+        )
+    kind: MakeKind = offered[name].load()
+    return kind

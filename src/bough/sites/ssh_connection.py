@@ -1,0 +1,201 @@
+"""One connection to a host by the system's own `ssh`, on which errands run and through which executors reach us.
+
+The user's configuration, agent and known hosts count; `BatchMode`, because a server has no terminal. The master lives
+as long as its stdin is open, so it ends with the server, however that ends. Rule: a command line names the host, our
+own control socket and one constant command; what is secret goes by stdin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shlex
+from collections.abc import Callable
+from importlib import resources
+from typing import Any, Final
+
+from bough.errors import SiteError
+from bough.sites.far_side import MARK
+
+_PATIENCE: Final = 30.0  # seconds for a connection, or an errand without a load
+_TOO_OLD: Final = "bough-too-old"
+_MOST_SAID: Final = 300  # characters of what ssh says
+_KEEP: Final = ("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3", "-o", "ConnectTimeout=20")
+_PLAIN: Final = ("-o", "BatchMode=yes", "-o", "ForwardX11=no", "-o", "ForwardAgent=no", "-o", "PermitLocalCommand=no")
+_ERRAND: Final = (  # no quote, dollar or exclamation mark in it: every shell takes it in single quotes
+    f'import sys;sys.version_info<(3,11) and sys.exit("{_TOO_OLD} %d.%d"%sys.version_info[:2]);'
+    'exec(compile(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())),"bough","exec"))'
+)
+
+
+class SshConnection:
+    """See the module. `on_lost` is called when a connection that stood is gone."""
+
+    def __init__(self, host: str, python: str, control: str, on_lost: Callable[[], None]) -> None:
+        self._host = host
+        self._python = python or "python3"
+        self._control = control
+        self._on_lost = on_lost
+        self._master: asyncio.subprocess.Process | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it stands, as far as is known."""
+        return self._master is not None and self._master.returncode is None
+
+    async def open(self) -> bool:
+        """Connect; False: it stood already."""
+        async with self._lock:
+            if self.is_open:
+                return False
+            await self._end()
+            await self._connect()
+            return True
+
+    async def _connect(self) -> None:
+        options = ["-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-o", "ClearAllForwardings=yes", "-T"]
+        argv = ["ssh", "-S", self._control, *_PLAIN, *_KEEP, *options, "--", self._host, "exec cat >/dev/null"]
+        try:
+            self._master = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
+            )
+        except FileNotFoundError:
+            raise SiteError("there is no ssh here: install OpenSSH's client") from None
+        ended = asyncio.ensure_future(self._master.wait())
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                while not os.path.exists(self._control):
+                    done, _ = await asyncio.wait([ended], timeout=0.02)
+                    if done:
+                        raise SiteError(explain_ssh(await _rest(self._master), self._host), transient=True)
+        except TimeoutError:
+            await self._end()
+            raise SiteError(f"{self._host} does not answer: is it on, and is its name right?", transient=True) from None
+        finally:
+            ended.cancel()
+        self._watch = asyncio.ensure_future(self._until_lost(self._master))
+
+    async def _until_lost(self, master: asyncio.subprocess.Process) -> None:
+        said = bytearray()
+        assert master.stderr is not None
+        while piece := await master.stderr.read(4096):  # it must not wait for us
+            said[:] = (said + piece)[-4096:]
+        await master.wait()
+        if self._master is master:
+            self._on_lost()
+
+    async def forward(self, there: str, here: str) -> None:
+        """Let whoever connects to a Unix socket there reach one here."""
+        code, _, said = await self._run(["-O", "forward", "-R", f"{there}:{here}", "--", self._host], b"", _PATIENCE)
+        if code:
+            raise SiteError(
+                f"{self._host} does not forward Unix sockets to us: {_first_line(said) or 'no reason was given'};"
+                " its sshd needs AllowStreamLocalForwarding yes"
+            )
+
+    async def errand(self, request: dict[str, Any], load: bytes = b"", patience: float = _PATIENCE) -> dict[str, Any]:
+        """Have something done there, see `far_side`."""
+        script = _script()
+        line = json.dumps({**request, "size": len(load)}).encode()
+        data = b"%d\n%b%b\n%b" % (len(script), script, line, load)
+        command = f"exec {shlex.quote(self._python)} -c '{_ERRAND}'"
+        code, out, said = await self._run(["-T", "--", self._host, command], data, patience)
+        marked = [text for text in out.decode("utf-8", "replace").splitlines() if text.startswith(MARK)]
+        if not marked:
+            raise SiteError(self._no_answer(code, said), transient=not self.is_open)
+        try:
+            answer: dict[str, Any] = json.loads(marked[-1].removeprefix(MARK))
+        except ValueError as error:
+            raise SiteError(f"the answer of {self._host} cannot be read: {error}") from error
+        if "trouble" in answer:
+            raise SiteError(f"{self._host}: {answer['trouble']}")
+        found: dict[str, Any] = answer["ok"]
+        return found
+
+    def _no_answer(self, code: int, said: bytes) -> str:
+        text = said.decode("utf-8", "replace")
+        if _TOO_OLD in text:
+            version = text.partition(_TOO_OLD)[2].split()[0]
+            return (
+                f"{self._python} on {self._host} is Python {version}, and 3.11 or newer is needed:"
+                " name another one with --python"
+            )
+        if code in {126, 127}:
+            return f"there is no {self._python} on {self._host}: name one with --python"
+        return f"{self._host} did not do what it was asked for (exit code {code}): {_first_line(said)}".rstrip(": ")
+
+    async def _run(self, words: list[str], data: bytes, patience: float) -> tuple[int, bytes, bytes]:
+        argv = ["ssh", "-S", self._control, *_PLAIN, "-o", "ControlMaster=no", *words]
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(patience):
+                out, said = await process.communicate(data)
+        except TimeoutError:
+            raise SiteError(f"{self._host} has not answered within {patience:g} s", transient=True) from None
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        return process.returncode or 0, out, said
+
+    async def close(self) -> None:
+        """End the connection."""
+        async with self._lock:
+            await self._end()
+
+    async def _end(self) -> None:
+        master, self._master = self._master, None
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        if master is not None and master.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                master.terminate()
+            await master.wait()
+        with contextlib.suppress(OSError):  # it removes it itself, unless it was killed
+            os.unlink(self._control)
+
+
+def explain_ssh(said: bytes, host: str) -> str:
+    """What ssh says when it cannot connect, in one line that says how to mend it."""
+    text = said.decode("utf-8", "replace")
+    line = _first_line(said)
+    if "REMOTE HOST IDENTIFICATION HAS CHANGED" in text:
+        return f"the host key of {host} is not the one that is known: ask who runs it, then ssh-keygen -R its name"
+    if "Host key verification failed" in text:
+        return f"the host key of {host} is not known: connect once by hand with ssh {host}, and compare it"
+    if "Permission denied" in text:
+        return f"{host} does not let us in without a password: set up a key, so that ssh -o BatchMode=yes {host} works"
+    if "Could not resolve" in text:
+        return f"the name of {host} is not known: {line}"
+    return f"{host} cannot be reached: {line or 'ssh ended without a word'}"
+
+
+def _first_line(said: bytes) -> str:
+    lines = [line.strip() for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
+    plain = [line for line in lines if not line.startswith(("Warning:", "@"))]
+    return (plain or lines or [""])[0][:_MOST_SAID]
+
+
+async def _rest(process: asyncio.subprocess.Process) -> bytes:
+    assert process.stderr is not None
+    return await process.stderr.read(65536)
+
+
+def _script() -> bytes:
+    return resources.files("bough.sites").joinpath("far_side.py").read_bytes()

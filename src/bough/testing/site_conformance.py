@@ -1,0 +1,66 @@
+"""What every kind of site has to do, as one check: for our own kinds and for those of other packages.
+
+    asyncio.run(check_site_kind(lambda: MyKind("name", spec, surroundings)))
+
+The site must be there, and let pilots be started; whether their executors find a server does not matter. Rule: the
+check ends what it has started, also when it fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from bough.model.site_specs import PilotId
+from bough.sites.site_kind import PilotStatus, SiteKind
+
+_PATIENCE: Final = 60.0  # seconds for something to come true
+
+
+async def check_site_kind(make: Callable[[], SiteKind]) -> None:
+    """Raise AssertionError when a kind breaks a rule of `sites.site_kind`. `make` makes one for the same site."""
+    kind = make()
+    first, second, unknown = PilotId(1), PilotId(2), PilotId(99)
+    try:
+        await _check_steps(kind)
+        handles = {first: await kind.submit(first), second: await kind.submit(second)}
+        assert handles[first] != handles[second], "two pilots have one name"
+        assert await kind.submit(first) == handles[first], "a pilot that was submitted again was started again"
+        await kind.close()
+        await kind.close()  # once is enough, twice does no harm
+        kind = make()  # as a server does that was started anew
+        found = await kind.statuses({**handles, unknown: "unheard of"})
+        assert set(found) == {*handles, unknown}, "a status is missing"
+        assert found[first].alive, "a pilot did not outlive the connection"
+        assert found[second].alive, "a pilot did not outlive the connection"
+        assert not found[unknown].alive, "a pilot that nobody knows is there"
+        assert await kind.submit(first) == handles[first], "a pilot is not found by its number after a restart"
+        await kind.cancel({first: handles[first], unknown: "unheard of"})
+        await _until_gone(kind, {first: handles[first]})
+        assert (await kind.statuses({second: handles[second]}))[second].alive, "another pilot was cancelled as well"
+    finally:
+        everything = {first: "", second: ""}
+        await kind.cancel(everything)
+        await _until_gone(kind, everything)
+        await kind.forget()
+        await kind.close()
+
+
+async def _check_steps(kind: SiteKind) -> None:
+    assert kind.steps, "there is nothing to test"
+    for step in kind.steps:
+        found = await kind.check(step)
+        assert found.ok, f"{step}: {found.text}"
+        assert found.text, f"{step}: no word"
+        assert "\n" not in found.text, f"{step}: more than one line"
+
+
+async def _until_gone(kind: SiteKind, pilots: Mapping[PilotId, str]) -> None:
+    async with asyncio.timeout(_PATIENCE):
+        while any(status.alive for status in await _statuses(kind, pilots)):
+            await asyncio.sleep(0.05)
+
+
+async def _statuses(kind: SiteKind, pilots: Mapping[PilotId, str]) -> list[PilotStatus]:
+    return list((await kind.statuses(pilots)).values())

@@ -1,0 +1,143 @@
+"""Hosts with a real sshd on loopback, each with a home of its own, that nothing but keys and Python make usable.
+
+Rule: everything is started and ended by its own process number; what runs for a host is found by its home in the
+environment, so that a test can say that nothing is left there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from processes import PATIENCE, is_alive, read, until
+
+SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
+
+
+def need_sshd() -> None:
+    """Skip, aloud, where there is none."""
+    if not os.path.exists(SSHD) or shutil.which("ssh") is None:
+        pytest.skip("sshd or ssh is not installed: apt-get install openssh-server")
+    if os.geteuid():
+        pytest.skip("an sshd of our own needs to be started by root")
+
+
+class SshHost:
+    """One sshd, under a name of an SSH configuration that `ssh` is told of by `PATH`."""
+
+    def __init__(self, folder: Path, name: str, *options: str) -> None:
+        self.name = name
+        self.folder = folder / name
+        self.home = self.folder / "home"
+        self.home.mkdir(parents=True)
+        os.makedirs("/run/sshd", exist_ok=True)
+        self.port = free_port()
+        for key in ("host_key", "user_key"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / key)], check=True)
+        (self.folder / "authorized").write_text((self.folder / "user_key.pub").read_text())
+        (self.folder / "known_hosts").write_text(
+            f"[127.0.0.1]:{self.port} {(self.folder / 'host_key.pub').read_text()}"
+        )
+        self.config = self.folder / "sshd_config"
+        lines = [
+            f"Port {self.port}",
+            "ListenAddress 127.0.0.1",
+            f"HostKey {self.folder}/host_key",
+            f"PidFile {self.folder}/pid",
+            f"AuthorizedKeysFile {self.folder}/authorized",
+            "PermitRootLogin prohibit-password",
+            "PasswordAuthentication no",
+            "UsePAM no",
+            "StrictModes no",
+            f"SetEnv HOME={self.home} XDG_CACHE_HOME={self.home}/.cache BOUGH_TEST_HOST={self.folder}",
+            *options,
+        ]
+        self.config.write_text("\n".join(lines) + "\n")
+        self.sshd: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def client_config(self) -> str:
+        """What a user would have in ~/.ssh/config."""
+        return "\n".join(
+            [
+                f"Host {self.name}",
+                "  HostName 127.0.0.1",
+                f"  Port {self.port}",
+                "  User root",
+                f"  IdentityFile {self.folder}/user_key",
+                "  IdentitiesOnly yes",
+                f"  UserKnownHostsFile {self.folder}/known_hosts",
+                "  StrictHostKeyChecking yes",
+                "",
+            ]
+        )
+
+    def start(self) -> None:
+        """Let others connect."""
+        self.sshd = subprocess.Popen(
+            [SSHD, "-D", "-f", str(self.config), "-E", str(self.folder / "sshd.log")], start_new_session=True
+        )
+        until(lambda: is_listening(self.port), f"sshd {self.name}", story=self.said)
+
+    def cut(self) -> None:
+        """Nobody can connect, and who is connected is not any more."""
+        if self.sshd is not None:
+            for pid in children(self.sshd.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, 9)
+            self.sshd.kill()
+            self.sshd.wait(PATIENCE)
+            self.sshd = None
+
+    def said(self) -> str:
+        return (self.folder / "sshd.log").read_text(errors="replace")
+
+    def processes(self) -> dict[int, str]:
+        """What runs there for somebody who logged in."""
+        mark = f"BOUGH_TEST_HOST={self.folder}\0".encode()
+        found = {}
+        for entry in os.listdir("/proc"):
+            if entry.isdecimal() and mark in read(f"/proc/{entry}/environ") + b"\0" and is_alive(int(entry)):
+                found[int(entry)] = read(f"/proc/{entry}/cmdline").replace(b"\0", b" ").decode(errors="replace")
+        return found
+
+    def executors(self) -> list[int]:
+        return [pid for pid, words in self.processes().items() if "bough.executor" in words and "--pilot" in words]
+
+
+def install_ssh(folder: Path, hosts: list[SshHost]) -> Path:
+    """A folder for PATH whose `ssh` is the system's, with the configuration of these hosts."""
+    config = folder / "ssh_config"
+    config.write_text("".join(host.client_config for host in hosts))
+    place = folder / "bin"
+    place.mkdir(exist_ok=True)
+    script = place / "ssh"
+    script.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {config} "$@"\n')
+    script.chmod(0o755)
+    return place
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            for child in read(f"/proc/{pid}/task/{thread}/children").split():
+                found += [*children(int(child)), int(child)]
+    return found

@@ -1,0 +1,32 @@
+"""What a session on this machine alone can never run: which needs are refused, and in which words."""
+
+from __future__ import annotations
+
+import pytest
+
+from bough.api.submit.never import refuse_impossible
+from bough.errors import InvalidWorkload
+from bough.executor.machine_capacity import machine_capacity, machine_memory
+from bough.model.resources import Needs
+
+
+def test_all_that_the_machine_has_is_possible() -> None:
+    refuse_impossible(machine_capacity(3), cores=3)
+    refuse_impossible(Needs(cores=0.1 + 0.2), cores=0.3)
+
+
+@pytest.mark.parametrize(
+    ("needs", "words"),
+    [
+        (Needs(cores=64), "it needs 64 cores, and this session has 3 cores;"),
+        (Needs(memory=machine_memory() + 10**15), "needs 1000.* TB memory, and this session has .* memory;"),
+        (Needs(gpus=4096), "needs 4096 gpus, and this session has "),
+        (Needs(named=(("license", 1),)), "needs 1 license, and this session has no license;"),
+        (Needs(cores=4, named=(("tape", 2),)), "needs 4 cores, 2 tape, and this session has 3 cores and no tape;"),
+    ],
+)
+def test_what_is_not_there_is_named_with_what_is(needs: Needs, words: str) -> None:
+    with pytest.raises(InvalidWorkload, match=words) as caught:
+        refuse_impossible(needs, cores=3)
+    assert "bough server start" in str(caught.value)
+    assert "\n" not in str(caught.value)
