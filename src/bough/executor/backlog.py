@@ -271,6 +271,8 @@ def advance(held: QueuedSpan, news: WorkSucceeded | CallsEnded | WorkFailed | Wo
         held.next = at + news.index + 1
     elif isinstance(news, CallsEnded):
         held.next = news.start + len(news.results)
+    elif isinstance(news, WorkReturned) and at + news.start > held.next:
+        held.run = replace(held.run, stop=at + news.start)  # cut behind the element that runs
     else:
         held.next = at + news.stop
     return True

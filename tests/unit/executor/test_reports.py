@@ -87,7 +87,7 @@ def test_what_many_tasks_of_one_span_wrote_is_sent_along_only_as_far_as_it_is_sh
 
 def test_results_of_many_like_tasks_become_several_pieces_of_news() -> None:
     values: list[object] = [bytes(200_000) for _ in range(40)]
-    news = batch_ends(SpanProgress(SpanId(7), 0, "x", is_batch=True), 0, values, 0.5, [], "")
+    news = batch_ends(SpanProgress(SpanId(7), 0, 40, "x", is_batch=True), 0, values, 0.5, [], "")
     assert [type(one) for one in news] == [CallsEnded] * len(news)
     assert len(news) > 3
     start = 0

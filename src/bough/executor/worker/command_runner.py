@@ -15,6 +15,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -90,6 +91,7 @@ class CommandRunner:
         self._blobs = context.blobs
         self._inbox = context.inbox
         self._values: tuple[Sequence[str], list[Any], int] | None = None  # of a sweep's span: names, rows, its start
+        self._stop = 0  # the element of the span behind the last one that is run here
         self._cwd = ""  # where this process is; empty: unknown
         self._checkpoint = ""  # of the element that runs: where it is, or is to be
         self._moved = _UNMOVED  # files that lie elsewhere than the command's text says
@@ -110,7 +112,10 @@ class CommandRunner:
         self._reports.begin_commands(run.span)
         self._values = None
         make: Callable[[int], CommandCall] | None = None
+        self._stop = run.stop
         for index in range(run.start, run.stop):
+            if index >= self._stop:
+                break
             self._cells[INDEX] = index
             if self._inbox.stopped_by(number, index):
                 continue
@@ -235,7 +240,7 @@ class CommandRunner:
         if self._watched is not None or self._cells[LATE] == number:
             self._say_began(number, run, index, pid, call, sandbox)
         waiting = self.waiting
-        waiting.wait(pid, number, index)
+        waiting.wait(pid, number, index, partial(self._cut, run, index) if index + 1 < self._stop else None)
         self._cells[SINCE] = 0
         _, status, usage = os.wait4(pid, 0)
         seconds = time.perf_counter() - begun
@@ -269,6 +274,12 @@ class CommandRunner:
             ended_by=early.ended_by if isinstance(early, EndedEarly) else "",
         )
         self._tell(run, index, failure, detail)
+
+    def _cut(self, run: RunSpan, index: int) -> None:
+        """This command takes long: what waits behind it in its span goes to others."""
+        self._reports.say(WorkReturned(run.span, index + 1, self._stop))
+        self._reports.flush()
+        self._stop = index + 1
 
     def _show(
         self, number: int, run: RunSpan, index: int, sandbox: Sandbox | None, outputs: Outputs

@@ -3,7 +3,8 @@
 Most commands are short, and to watch one costs more than to wait for it. So a wait begins as a plain one that a clock
 breaks off after a moment; only what runs on is watched. The executor keeps the limits: it orders the end of a command
 that is over one, with the verdict. Rule: an order of the executor is heard within a moment, and the end of a process
-is looked at here and taken in by the caller, so that breaking off a wait loses nothing.
+is looked at here and taken in by the caller, so that breaking off a wait loses nothing. Of a command that takes long
+the caller is told once, so that it can give back what waits behind it.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import os
 import select
 import signal
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from bough.executor.processes import kill_group
-from bough.executor.worker.worker_channel import WorkerInbox, WorkerReports
+from bough.executor.worker.worker_channel import LONG, WorkerInbox, WorkerReports
 from bough.executor.worker_protocol import Verdict
 from bough.model.ids import Seconds
 
@@ -50,10 +52,12 @@ class CommandWait:
         self._before: object = None  # what SIGALRM did before; None: it is not ours now
         self.end: CommandEnd | None = None  # why the command is being ended
         self.max_wait = _TELL[0]  # seconds that news may wait while more commands follow
+        self._on_long: Callable[[], None] | None = None
 
-    def wait(self, pid: int, number: int, index: int) -> None:
-        """Return when the process has ended, by itself or by us."""
+    def wait(self, pid: int, number: int, index: int, on_long: Callable[[], None] | None = None) -> None:
+        """Return when the process has ended, by itself or by us. `on_long` is called once if it takes `LONG`."""
         self.end = None
+        self._on_long = on_long
         if not self._ticks:
             self._start_clock()
         try:
@@ -97,15 +101,19 @@ class CommandWait:
         self.rest()
         pidfd = os.pidfd_open(pid)
         self._poll.register(pidfd, select.POLLIN)
+        long_at = time.monotonic() + LONG if self._on_long is not None else NEVER
         try:
             while True:
-                ready = [fd for fd, _ in self._poll.poll(self._milliseconds())]
+                ready = [fd for fd, _ in self._poll.poll(self._milliseconds(long_at))]
                 if pidfd in ready:
                     if len(ready) > 1:
                         self._inbox.read()
                     return
                 if ready:
                     self._read(pid, number, index)
+                if self._on_long is not None and time.monotonic() >= long_at:
+                    self._on_long()
+                    self._on_long, long_at = None, NEVER
                 if self._reports.due(self.max_wait):
                     self._reports.flush()
                 if self.end and time.monotonic() >= self.end.kill_at:
@@ -115,9 +123,9 @@ class CommandWait:
             self._poll.unregister(pidfd)
             os.close(pidfd)
 
-    def _milliseconds(self) -> float | None:
+    def _milliseconds(self, long_at: float) -> float | None:
         """How long to wait for something to happen; None: as long as it takes."""
-        until = self.end.kill_at if self.end else NEVER
+        until = min(self.end.kill_at, long_at) if self.end else long_at
         if until == NEVER:
             return self.max_wait * 1000 if self._reports.waiting else None
         now = time.monotonic()

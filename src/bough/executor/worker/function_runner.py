@@ -67,7 +67,8 @@ class FunctionRunner:
             self._cores = run.needs.cores
             os.environ.update(dict.fromkeys(self._threads, threads_text(self._cores)))
         self._streams.restore()
-        progress = SpanProgress(run.span, run.start, f"{run.record}-{run.attempt}-{run.span}", is_batch=bool(run.batch))
+        name = f"{run.record}-{run.attempt}-{run.span}"
+        progress = SpanProgress(run.span, run.start, run.stop, name, is_batch=bool(run.batch))
         self._reports.begin(progress)
         self._cells[INDEX] = run.start
         try:
@@ -101,8 +102,8 @@ class FunctionRunner:
         cells, append, clock = self._cells, progress.results.append, time.perf_counter
         wrote = self._streams.wrote
         last = calls.pop()
+        progress.calls = calls
         for item in calls:
-            cells[INDEX] = index
             try:
                 value = function(item)
             except BaseException as error:  # noqa: BLE001 -- also SystemExit: it ends the element, not the worker
@@ -113,6 +114,10 @@ class FunctionRunner:
                 append(value)  # from here on it may be told
                 progress.done_at = clock()
             index += 1
+            cells[INDEX] = index  # before the next is taken, see `worker_channel`
+        if progress.is_cut:
+            self._reports.give_back_rest(index)
+            return
         self._run_last(function, last, progress, index)
 
     def _run_last(self, function: Any, item: Any, progress: SpanProgress, index: int) -> None:
@@ -190,15 +195,19 @@ class FunctionRunner:
 
     def _run_watched(self, function: Any, calls: list[Any], progress: SpanProgress, run: RunSpan) -> None:
         """Elements with limits, or tried before: each is told at once, so that it dies alone if it kills its worker."""
-        for index, item in enumerate(calls, run.start):
-            self._cells[INDEX] = index
+        progress.calls, index = calls, run.start
+        for item in calls:
             if self._watched is not None:
                 self._say_began(run, index)
             self._cells[SINCE] = time.monotonic_ns()
             self._run_last(function, item, progress, index)
             self._cells[SINCE] = 0
-            if index + 1 < run.stop:
+            index += 1
+            self._cells[INDEX] = index  # before the next is taken, see `worker_channel`
+            if index < run.stop:
                 self._reports.flush()
+        if progress.is_cut:
+            self._reports.give_back_rest(index)
 
     def _failed(self, index: int, error: BaseException, item: Any, *, last: bool = False) -> None:
         failure = exception_failure(error, self._parameters(item))  # runs code of the user's, which may print

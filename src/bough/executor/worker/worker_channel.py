@@ -1,11 +1,13 @@
 """The worker's side of its socket: what it was handed (`WorkerInbox`) and what it says (`WorkerReports`).
 
 News are gathered and sent together, so that short elements share a frame. The function being run may take an hour while
-results of earlier elements wait: a small thread sends what has waited for longer than `MAX_WAIT`.
+results of earlier elements wait: a small thread sends what has waited for longer than `MAX_WAIT`. It also cuts the span
+of a function that takes long: what waits behind it there goes back, to run elsewhere.
 
 Rules: a hand-over with a token is run only if the worker could take the token (see `slot`). Results are taken out of
 `SpanProgress`, and ends of commands out of `ends`, under the lock only, in order; the running function is never
-interrupted for it.
+interrupted for it. An element is shown as begun (`INDEX`) before it is taken from the list of calls: what the thread
+cuts off that list while `INDEX` stays the same is not begun, and can be told at once.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from bough.executor.worker.output_streams import Streams
 from bough.executor.worker.serialisation import Blobs, pack, pack_results
 from bough.executor.worker_protocol import (
     GROUP,
+    INDEX,
     RESULT_WAITS,
     Answer,
     ElementJudged,
@@ -42,13 +45,14 @@ from bough.executor.worker_protocol import (
     WorkerVerdict,
     to_worker_frames,
 )
-from bough.model.events.news import CallsEnded, WorkFailed, WorkSucceeded
+from bough.model.events.news import CallsEnded, WorkFailed, WorkReturned, WorkSucceeded
 from bough.model.ids import Seconds, SpanId
 from bough.model.outcomes import Detail, Failure
 from bough.wire.client_messages import Blob
 from bough.wire.framing import frame_list
 
 MAX_WAIT = 0.05  # seconds that news may wait
+LONG = 2 * MAX_WAIT  # seconds after which nothing of its span waits behind an element: spans hold much shorter ones
 _MOST_TOGETHER = 1 << 20  # bytes of results in one piece of news
 _CHUNK = 1 << 18  # bytes that are read at once
 
@@ -56,9 +60,24 @@ _CHUNK = 1 << 18  # bytes that are read at once
 class SpanProgress:
     """The span of function calls being run: what is done of it and not yet told."""
 
-    __slots__ = ("base", "details", "done_at", "is_batch", "name", "results", "since", "span")
+    __slots__ = (
+        "base",
+        "calls",
+        "details",
+        "done_at",
+        "first",
+        "is_batch",
+        "is_cut",
+        "is_told",
+        "name",
+        "results",
+        "seen",
+        "since",
+        "span",
+        "stop",
+    )
 
-    def __init__(self, span: SpanId, base: int, name: str, *, is_batch: bool = False) -> None:
+    def __init__(self, span: SpanId, base: int, stop: int, name: str, *, is_batch: bool = False) -> None:
         self.span = span
         self.is_batch = is_batch  # its elements are tasks of their own, whose spans have the next numbers
         self.base = base  # the element of results[0]
@@ -66,6 +85,11 @@ class SpanProgress:
         self.results: list[object] = []
         self.details: list[Detail] = []
         self.since = self.done_at = time.perf_counter()
+        self.first, self.stop = base, stop
+        self.calls: list[object] | None = None  # those of `first` and on; None: they cannot be cut
+        self.seen = -1  # the element that ran when the thread looked last
+        self.is_cut = False  # no other element is begun
+        self.is_told = False  # and those behind were given back
 
 
 def batch_ends(  # noqa: PLR0917
@@ -176,6 +200,13 @@ class WorkerReports:
             self.progress = None
             self._news.append(news)
 
+    def give_back_rest(self, start: int) -> None:
+        """The span of functions was cut, and this is how far it came: say so if that was not certain before."""
+        with self:
+            progress = self.progress
+            if progress is not None and not progress.is_told and start < progress.stop:
+                self._news.append(WorkReturned(progress.span, start, progress.stop))
+
     def fail(self, index: int, failure: Failure, detail: Detail | None = None) -> None:
         """An element of the span of functions failed."""
         with self:
@@ -282,6 +313,18 @@ class WorkerReports:
                 self._news.append(WorkSucceeded(self._span, part[0].index, detail.index + 1, seconds, None, part))
                 first = at
 
+    def _cut_if_long(self, progress: SpanProgress, calls: list[object]) -> None:
+        """Give back what waits behind an element that ran already when this was called last."""
+        index = self._cells[INDEX]
+        if index != progress.seen or index + 1 >= progress.stop:
+            progress.seen = index
+            return
+        progress.is_cut, progress.calls = True, None
+        del calls[index + 1 - progress.first :]
+        if self._cells[INDEX] == index:
+            progress.is_told = True
+            self._news.append(WorkReturned(progress.span, index + 1, progress.stop))
+
     def _remind(self) -> None:
         """The thread: send what waits while a function runs on."""
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -290,6 +333,8 @@ class WorkerReports:
             time.sleep(MAX_WAIT)
             with self._lock:
                 progress = self.progress
+                if progress is not None and progress.calls is not None:
+                    self._cut_if_long(progress, progress.calls)
                 if self.due() or (progress is not None and progress.results):
                     quiet = 0
                     self._gather(careful=True)
