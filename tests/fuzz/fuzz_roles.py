@@ -491,7 +491,8 @@ class Stranger(Attacker):
             return 0
         self.reader = self.frames()
         said = [
-            self.make(self.dice.choice(kinds(FromClient | FromExecutor))) for _ in range(self.dice.choice((0, 1, 5)))
+            self.make(self.dice.choice(kinds(FromClient | FromExecutor)))
+            for _ in range(self.dice.choice((0, 1, 5, 40)))
         ]
         proof = [self.dice.choice((Proof("read", self.dice.randbytes(32), self.dice.randbytes(32)), self.spoiled()))]
         data = bytes(frame_list([*proof, *said]))
