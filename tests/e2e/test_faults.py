@@ -77,7 +77,7 @@ class Tasks:
     def of(self, name: str) -> list[tuple[int, int]]:
         return [(attempt, pid) for found, attempt, pid in self.runs() if found == name]
 
-    def begun(self, name: str, attempt: int = 1, patience: float = 30) -> int:
+    def begun(self, name: str, attempt: int = 1, patience: float = 60) -> int:
         """Wait for an attempt to run; its process."""
         until(lambda: attempt in dict(self.of(name)), f"attempt {attempt} of {name}", patience)
         return dict(self.of(name))[attempt]
