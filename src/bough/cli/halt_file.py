@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from bough.errors import BoughError
 from bough.model.events.news import Hold, Release
@@ -26,7 +26,7 @@ _LOOK = 0.5  # seconds between looks
 
 
 class HaltFile:
-    """See the module. A context that is entered before the session and left after it; without a path it does nothing."""
+    """See the module. A context that is entered before the session and left after it; without a path it is idle."""
 
     def __init__(self, path: str, note: Callable[[str], None]) -> None:
         self._path = path
@@ -43,7 +43,7 @@ class HaltFile:
             self._look()
             self._thread.start()
 
-    def __enter__(self) -> HaltFile:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

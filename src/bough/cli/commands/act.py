@@ -117,6 +117,7 @@ def act(
     output: Output,
     actions: Actions,
     otherwise: str,
+    *,
     blob: tuple[BlobId, bytes] | None = None,
     none: str = "",
 ) -> int:
