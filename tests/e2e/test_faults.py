@@ -77,7 +77,7 @@ class Tasks:
     def of(self, name: str) -> list[tuple[int, int]]:
         return [(attempt, pid) for found, attempt, pid in self.runs() if found == name]
 
-    def begun(self, name: str, attempt: int = 1, patience: float = 30) -> int:
+    def begun(self, name: str, attempt: int = 1, patience: float = 60) -> int:
         """Wait for an attempt to run; its process."""
         until(lambda: attempt in dict(self.of(name)), f"attempt {attempt} of {name}", patience)
         return dict(self.of(name))[attempt]
@@ -408,6 +408,30 @@ def test_a_full_disk_under_the_store_is_said_and_waited_for_and_nothing_is_lost(
             shop.start()
             assert s.command(tasks.noted("after")).result(60).returncode == 0
     assert sorted(name for name, _, _ in tasks.runs()) == ["after", "before", "prints", "prints"]
+
+
+def test_a_result_that_waits_for_space_behind_a_relay_is_told_by_the_server(
+    shop: Workshop, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """There is too little space for it, and enough for all else: only its worker knows, and the relay passes it on."""
+    with small_disk(tmp_path / "small", 8) as disk:
+        shop.start(*PATIENT, "--store", str(disk.path / "store"), "--listen", "127.0.0.1:0")
+        home = {"BOUGH_HOME": str(tmp_path / "relay-home")}
+        server = ("--server", shop.access("execute"))
+        relay = ("relay", "start", *server, "--listen", "127.0.0.1:0", "--dispatch")
+        shop.executors.append(shop.spawn(*relay, log="relay.log", env=home))
+        access = tmp_path / "relay-home" / "relay" / "access.json"
+        shop.until(access.exists, "the relay")
+        member = ("executor", "start", "--server", str(access), "--cores", "1")
+        shop.executors.append(shop.spawn(*member, log="member.log"))
+        shop.until(lambda: any(entry["members"] for entry in shop.entries()), "the executor behind it")
+        with session(shop) as s:
+            large = s.submit(bytes, 12_000_000)
+            until(lambda: "is full" in capfd.readouterr().err, "word of it for the user")
+            assert "waits for space on the disk of" in large.explain()
+            disk.grow(64)
+            assert len(large.result(60)) == 12_000_000
+            until(lambda: "there is space again" in capfd.readouterr().err, "word of the space")
 
 
 def test_a_store_that_somebody_locks_is_waited_for(shop: Workshop, tasks: Tasks) -> None:

@@ -196,7 +196,7 @@ def test_a_failure_is_told_looked_at_mended_and_run_again(person: Person) -> Non
 
     told = person.types("bough run search.py").exits(1)
     told.shows(r"code: .*search\.py:7, in energy: raise").shows("command: grep nothing-like-this names.txt")
-    told.shows("no minimum at 30", r"search\.py:\d+: 2 of 7 tasks failed", "2 failed.*; why: bough explain --failed")
+    told.shows("no minimum at 30", r"search\.py:\d+: 2 of 7 tasks failed", "2 failed.*", "why: bough explain --failed;")
     person.types("bough explain --failed").shows("no minimum at 30", "angle=30, step=3", r"look\) failed: exit code 1")
 
     person.writes("search.py", SEARCH.replace("== 30", "== 31").replace("grep nothing-like-this", "grep a"))

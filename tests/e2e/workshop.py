@@ -297,6 +297,10 @@ class SmallDisk:
     def free(self) -> None:
         (self.path / "ballast").unlink(missing_ok=True)
 
+    def grow(self, megabytes: int) -> None:
+        """Make it larger."""
+        _run("mount", "-o", f"remount,size={megabytes}m", str(self.path))
+
     def remove(self) -> None:
         _run("umount", "--lazy", str(self.path), check=False)
 

@@ -68,7 +68,7 @@ class Crowd:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         for thread in self._threads:
-            thread.join(20)
+            thread.join(60)
         for sock in self._idle:
             sock.close()
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from server_client import until
 
 from bough.describe.dagman.dag_plan import read
 from bough.describe.steps import steps
 from bough.errors import BoughError
-from tests.integration.test_foreign_workflows import Shop
+from tests.integration.test_foreign_workflows import PATIENCE, Shop
 
 DAGS = os.environ.get("BOUGH_DAGMAN", "")
 
@@ -179,6 +182,47 @@ def test_a_rescue_file_is_used(shop: Shop) -> None:
     done = shop.bough("run", "my.dag")
     assert (done.returncode, (shop.folder / "B.out").read_text()) == (0, "B\n")
     assert "my.dag.rescue001: HTCondor has done 1 node of it already" in done.stderr
+
+
+def test_while_a_halt_file_is_there_no_node_starts(shop: Shop) -> None:
+    wait = "until test -e $(JOB).go; do sleep 0.05; done; touch $(JOB).out"
+    write(shop, "wait.sub", f"executable = /bin/sh\narguments = \"-c '{wait}'\"\n")
+    nodes = "".join(f"JOB {name} wait.sub\n" for name in "ABC")
+    write(shop, "my.dag", f"{nodes}PARENT A CHILD B\nPARENT B CHILD C\nFINAL F say.sub\n")
+    halt, err = shop.folder / "my.dag.halt", shop.folder / "err.txt"
+
+    def is_there(name: str) -> bool:
+        return (shop.folder / name).exists()
+
+    def says(text: str, times: int) -> None:
+        until(lambda: err.read_text().count(text) == times, text)
+
+    for name in "AC":
+        (shop.folder / f"{name}.go").touch()
+    halt.touch()
+    words = [sys.executable, "-m", "bough.cli.main", "run", "--cores", "2", "my.dag"]
+    with open(err, "w") as file:
+        run = subprocess.Popen(words, cwd=shop.folder, env=shop.environment, stderr=file)
+    try:
+        says("halted: my.dag.halt is there; no other node starts until you remove it", 1)
+        until(lambda: "the whole workflow is held" in shop.bough("explain", "A").stdout, "a node that is held")
+        halt.unlink()
+        says("my.dag.halt is gone; the workflow goes on", 1)
+        until(lambda: "running" in shop.bough("explain", "B").stdout, "the second node")
+        halt.touch()
+        says("halted: my.dag.halt is there", 2)
+        (shop.folder / "B.go").touch()
+        until(lambda: "task 3 (C) is held: the whole workflow" in shop.bough("explain", "C").stdout, "the third one")
+        assert is_there("B.out")  # what runs goes on
+        assert not is_there("C.out")
+        assert not is_there("F.out")
+        halt.unlink()
+        assert run.wait(PATIENCE) == 0, err.read_text()
+    finally:
+        run.kill()
+        run.wait()
+    assert is_there("C.out")
+    assert (shop.folder / "F.out").read_text() == "F\n"
 
 
 # --- HTCondor's own files ---------------------------------------------------------------------------------

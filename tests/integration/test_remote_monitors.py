@@ -24,7 +24,7 @@ from bough.monitors import Remote
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 GATED = "echo begun; {then} until [ -e {gate} ]; do sleep 0.05; done; echo over"
 
 

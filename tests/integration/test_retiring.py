@@ -85,7 +85,7 @@ def test_all_questions_about_a_retired_workflow_are_answered(service: Service, t
     assert states == {"good": "done", "bad": "failed", "after": "skipped"}
     assert service.bough("log", f"{old.good}").stdout == "hello\n"
     assert "exit code 3" in service.bough("explain", f"{old.bad}").stdout
-    assert "was not run" in service.bough("explain", f"{old.after}").stdout
+    assert "was skipped" in service.bough("explain", f"{old.after}").stdout
     assert "3" in service.bough("sql", f"select count(*) from tasks where run = {old.run}").stdout
     assert ask(service, "output", record=old.good)["data"] == b"hello\n"
     assert ask(service, "task", record=old.good)["id"] == str(number_of(old.good))

@@ -149,7 +149,7 @@ def test_the_death_of_the_script_ends_its_tasks_and_the_server(opened: Opener, t
 
     client.hang_up()
 
-    assert client.server.wait(15) == 0
+    assert client.server.wait(60) == 0
     assert not is_alive(pid)
     database = sqlite3.connect(tmp_path / "store" / "journal.db")
     assert database.execute("SELECT reason FROM runs").fetchall() == [("interrupted",)]
@@ -180,7 +180,7 @@ def test_a_store_that_is_held_is_refused_with_pid_and_host(opened: Opener) -> No
     assert refused.kind == "StoreHeld"
     assert str(first.server.pid) in refused.message
     assert socket.gethostname() in refused.message
-    assert second.server.wait(10) == 2
+    assert second.server.wait(60) == 2
     assert first.executor_pid()
     first.close()
 
@@ -192,7 +192,7 @@ def test_an_unknown_policy_is_refused(opened: Opener) -> None:
 
     assert refused.kind == "UnknownName"
     assert "fifo" in refused.message
-    assert client.server.wait(10) == 2
+    assert client.server.wait(60) == 2
 
 
 def test_a_script_that_starts_right_after_one_was_killed_gets_the_store(opened: Opener, tmp_path: Path) -> None:

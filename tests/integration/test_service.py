@@ -374,7 +374,7 @@ def test_a_drained_executor_finishes_what_it_has_and_leaves(service: Service) ->
     go(folder, "task")
 
     assert client.outcome(task).attempt == 1
-    assert leaving.wait(20) == 0
+    assert leaving.wait(60) == 0
     service.executor()
     assert client.outcome(later).attempt == 1
 
@@ -389,7 +389,7 @@ def test_tasks_of_an_executor_that_is_stopped_run_elsewhere_at_no_cost(service: 
 
     number = next(entry["executor"] for entry in client.executors() if entry["pid"] == leaving.pid)
     client.manage("stop", number)
-    assert leaving.wait(20) == 0
+    assert leaving.wait(60) == 0
     service.executor()
     until(lambda: runs(folder, "task") == 2, "the second attempt")
     go(folder, "task")
@@ -401,7 +401,7 @@ def test_an_idle_executor_leaves_after_its_timeout(service: Service) -> None:
     service.start()
     idle = service.executor("--idle-timeout", "0.5s", joined=False)
 
-    assert idle.wait(20) == 0
+    assert idle.wait(60) == 0
     assert service.state_of(idle) == "gone"
 
 
@@ -414,7 +414,7 @@ def test_an_executor_leaves_when_its_time_is_over_and_gives_back_what_it_has_not
     waiting = client.run_command("echo waiting")
     begun(folder, "running")
 
-    assert short.wait(20) == 0
+    assert short.wait(60) == 0
     service.executor()
     until(lambda: runs(folder, "running") == 2, "another attempt")
     go(folder, "running")
@@ -486,7 +486,7 @@ def test_values_travel_to_an_executor_that_does_not_see_the_store(service: Servi
     big = client.function(bytes, 1_000_000)
     client.outcome(big)
     client.manage("drain", 1)
-    assert near.wait(20) == 0
+    assert near.wait(60) == 0
     (service.home / "server" / "store" / "token").write_text("another")
     service.executor("--work", str(service.folder / "work"))
 

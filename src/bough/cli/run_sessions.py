@@ -20,6 +20,7 @@ from bough.api.display.session_view import picture_of
 from bough.api.display.surroundings import show_seconds
 from bough.api.session import launch
 from bough.api.session.session import Session, opened_sessions
+from bough.cli.halt_file import HaltFile
 from bough.cli.main import INTERRUPTED, report
 from bough.cli.targets.locate import ServerLocation
 from bough.errors import BoughError, TaskFailed, UserError
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from bough.describe.steps import Step
 
 
-_WHY = "; why: bough explain --failed"
 _HOW_TO_RERUN = "; --fresh runs what was reused, too"
 
 
@@ -104,7 +104,6 @@ def watched_run(work: Callable[[], int], options: Mapping[str, object], *, silen
     was_refused = code == UserError.exit_code and not counts.total()  # its one line says all
     if not silent and not was_refused and (opened_sessions or strict):
         said = summary(counts, picture.reused, show_seconds(picture.seconds))
-        said += _WHY if counts["failed"] else ""
         print(f"{said}{_HOW_TO_RERUN if picture.reused else ''}", file=sys.stderr)
         if counts["failed"] and "BOUGH_TASK" not in os.environ:  # the store of a session inside a task is forgotten
             print("\n".join(map(harmless_name, _advice())), file=sys.stderr)
@@ -196,14 +195,17 @@ def submit_steps(
     *,
     whole: bool,
     kept: dict[str, Task | None] | None = None,
+    halt_file: str = "",
 ) -> int:
     """Submit what a description says and wait for its end; `note` is told if that changed a running workflow.
 
-    `kept`: the tasks of these names are put there.
+    `kept`: the tasks of these names are put there. While the halt file is there, nothing starts.
     """
-    with launch.run_defaults(runs_commands=True, describes=True), open_session(name) as session:
+    halting = HaltFile(halt_file, note)
+    with launch.run_defaults(runs_commands=True, describes=True), halting, open_session(name) as session:
         from bough.cli.submit_files import submit_or_amend
 
+        halting.begin(session)
         submit_or_amend(session, steps, note, whole=whole, kept=kept)
     return 0
 

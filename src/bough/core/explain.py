@@ -28,6 +28,7 @@ from bough.core.state import State, TimerKind
 from bough.model.ids import RecordId, number_of
 from bough.model.outcomes import Cause
 from bough.model.plurals import counted
+from bough.model.ranges import Ranges
 from bough.model.resources import Needs, show_bytes
 from bough.model.states import TaskState, says
 from bough.model.tasks import Dep, On
@@ -112,14 +113,14 @@ def _not_run(state: State, record: Record, index: int, name: str) -> list[str]:
     """Why it was skipped: the one task that failed, or all that it comes after and that failed, each with its cause."""
     failure = record.failure_of(index)
     assert failure is not None
-    first = f"{name} was not run: {failure.message or failure.cause.value}"
+    first = f"{name} was skipped: {failure.message or failure.cause.value}"
     if failure.cause is not Cause.DEPENDENCY:
         return [first]
     failed = list(islice(_failed(state, record, index), _FAILED + 1))
     if len(failed) < 2:
         return [first]
     total = sum(1 for _ in _failed(state, record, index))
-    lines = [f"{name} was not run: {total} tasks that it comes after did not succeed:"]
+    lines = [f"{name} was skipped: {total} tasks that it comes after did not succeed:"]
     for other, at in failed[:_FAILED]:
         cause = other.failure_of(at)
         said = cause.message or cause.cause.value if cause is not None else TaskState(other.state_of(at)).label
@@ -191,6 +192,10 @@ def _holder(record: Record, index: int) -> str:
     for group in record.group.chain():
         if group.disabled or group.held:
             return _group_holds(group)
+    return _user_holds(record, index)
+
+
+def _user_holds(record: Record, index: int) -> str:
     if record.held:
         who = "its array" if record.is_array else "it"
         return f"a user held {who}; release it with: bough release {number_of(record.id)}"
@@ -200,10 +205,10 @@ def _holder(record: Record, index: int) -> str:
 
 def _group_holds(group: GroupRecord) -> str:
     """How a group keeps its tasks from starting, and what lets them."""
-    path = group.path or "the workflow"
+    which = f"its group {group.path}" if group.path else "the whole workflow"
     if group.disabled:
-        return f"its group {path} is disabled; let it start with: bough enable {group.path or 'all'}"
-    return f"its group {path} is held; release it with: bough release {f'{group.path}/*' if group.path else 'all'}"
+        return f"{which} is disabled; let it start with: bough enable {group.path or 'all'}"
+    return f"{which} is held; release it with: bough release {f'{group.path}/*' if group.path else 'all'}"
 
 
 def _no_room(state: State, record: Record, name: str) -> list[str]:
@@ -310,6 +315,8 @@ def _waiting(state: State, record: Record, index: int, name: str) -> list[str]:
         shown = ", ".join(_describe(state, dep) for dep in open_deps[:_MANY])
         more = f" and {len(open_deps) - _MANY} more" if len(open_deps) > _MANY else ""
         lines.append(f"{name} waits for {shown}{more}")
+    if record.held or any(low <= index < high for low, high in _held_ranges(record)):
+        lines.append(f"after that it stays held: {_user_holds(record, index)}")
     for group in record.group.chain():
         if group.disabled or group.held:
             lines.append(_group_holds(group))
@@ -318,6 +325,10 @@ def _waiting(state: State, record: Record, index: int, name: str) -> list[str]:
             shown = ", ".join(_describe(state, dep) for dep in waiting[:_MANY])
             lines.append(f"its group {group.path} waits for {shown}")
     return lines or [f"{name} is waiting"]
+
+
+def _held_ranges(record: Record) -> Ranges:
+    return record.held_ranges if isinstance(record, ArrayRecord) else []
 
 
 def _own_deps(record: Record, index: int) -> Iterator[Dep]:

@@ -141,6 +141,7 @@ class Plan(msgspec.Struct, omit_defaults=True):
     root: PlanGroup = msgspec.field(default_factory=lambda: PlanGroup("", pipeline=False))
     source: str = ""  # the file it was read from
     verdict: Verdict | None = None
+    halt_file: str = ""  # while it is there, nothing starts
 
     def walk(self) -> Iterator[tuple[str, PlanGroup]]:
         """All groups with their paths, each before those in it; the root's path is empty."""

@@ -56,6 +56,7 @@ class Distributor:
         self.directories: dict[int, WorkDirectory] = {}
         self.news: list[News] = []  # for the server
         self.speaking: dict[Member, None] = {}  # members with something in their outbox
+        self._lacking_space: dict[ExecutorId, list[SpanId]] = {}  # what waits for space on the disk of the store
         self._pools: dict[Needs, Pool] = {}
         self._last_span = 0
         self._untils: dict[Seconds, int] = {}  # of open members: when they leave, and how many then
@@ -211,6 +212,7 @@ class Distributor:
             if span not in member.parts:
                 self.say(member, StopElements(span, 0, ALL))
         member.blobs = member.directories = None  # the last that was sent may have been lost
+        self._lacking_space.pop(member.number, None)  # it says so again
         for part in member.parts.values():
             self._say_later(part, (*part.server_span.later, *part.endings))
         if self._cleared is not None:
@@ -224,6 +226,7 @@ class Distributor:
         """An executor is lost for good: what surely or probably ran there has failed, others get the rest."""
         self.shut(member)
         self.members.pop(member.number, None)
+        self._lacking_space.pop(member.number, None)
         failure = Failure(Cause.LOST, f"the executor on {member.host} was lost: {reason}")
         front = set(member.front(self.capacity))
         for part in list(member.parts.values()):
@@ -279,6 +282,20 @@ class Distributor:
         self.speaking[member] = None
 
     # --- news of members --------------------------------------------------------------------------
+
+    def await_space(self, member: Member, spans: list[SpanId]) -> None:
+        """A member says which of its parts wait for space on the disk of the store, all of them."""
+        self._lacking_space.pop(member.number, None)
+        if spans:
+            self._lacking_space[member.number] = spans
+
+    def space_awaited(self) -> list[SpanId]:
+        """The server's spans of which a part waits for space."""
+        found: dict[SpanId, None] = {}
+        for number, spans in self._lacking_space.items():
+            parts = self.members[number].parts if number in self.members else {}
+            found.update((parts[span].server_span.run.span, None) for span in spans if span in parts)
+        return list(found)
 
     def report(self, member: Member, report: Report) -> None:
         """Take in what an executor says; what it said before counts once."""

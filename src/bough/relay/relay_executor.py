@@ -45,6 +45,7 @@ from bough.wire.executor_messages import (
     Ready,
     Resized,
     RunSpan,
+    SpaceAwaited,
     SpansHeld,
     StayOn,
     StopElements,
@@ -117,6 +118,7 @@ class RelayExecutor(asyncio.Protocol):
         self._piggyback = True
         self._is_leaving = self._is_over = False
         self._told: Resized | None = None
+        self._lacking_space: list[SpanId] = []  # as the server was told
         self._loop = asyncio.get_running_loop()
         self._flushed = self._spoke = 0.0
         self._flush_timer: asyncio.TimerHandle | None = None
@@ -236,6 +238,8 @@ class RelayExecutor(asyncio.Protocol):
             self._write(report)
         self._write(frame(SpansHeld(list(self.distributor.server_spans), self.kind.shared)))
         self._held = True
+        self._lacking_space = []  # the server has forgotten
+        self._tell_of_space()
         if self._is_leaving:
             self.say(Leaving(self.ending))
         self._tell_size()
@@ -284,6 +288,7 @@ class RelayExecutor(asyncio.Protocol):
 
     def flush(self) -> None:
         """Tell the server the news, now or in a moment."""
+        self._tell_of_space()
         if not self.distributor.news or self._flush_timer is not None:
             return
         due = self._flushed + (_HASTE if self.distributor.is_starved else _GATHER)
@@ -291,6 +296,13 @@ class RelayExecutor(asyncio.Protocol):
             self._report()
         else:
             self._flush_timer = self._loop.call_at(due, self._report)
+
+    def _tell_of_space(self) -> None:
+        """Say which spans wait for space on the disk of the store, whenever these are others."""
+        waiting = self.distributor.space_awaited()
+        if waiting != self._lacking_space and self._held:
+            self._lacking_space = waiting
+            self.say(SpaceAwaited(waiting))
 
     def _report(self) -> None:
         if self._flush_timer is not None:

@@ -131,7 +131,7 @@ class WorkSharing:
             SpansHeld: self._on_holding,
             Leaving: self._on_leaving,
             Ready: lambda _peer, _message: None,
-            SpaceAwaited: lambda _peer, _message: None,  # the server looks at the disk of its store itself, too
+            SpaceAwaited: self._on_space_awaited,
             **dict.fromkeys((OutputRead, ProbeAnswer), self._message_relay.on_answer),
             **dict.fromkeys((WantFile, GetPiece, FilePiece, OfferFiles, TaskRequest), self._message_relay.up),
         }
@@ -259,6 +259,10 @@ class WorkSharing:
         if relay_executor.ending and not peer.leaving and peer.connection is not None:
             peer.connection.send([Drain()])
         relay_executor.resized()
+
+    def _on_space_awaited(self, peer: MemberPeer, message: SpaceAwaited) -> None:
+        if peer.relay_executor is not None:
+            peer.relay_executor.distributor.await_space(peer.member, message.spans)
 
     def _on_leaving(self, peer: MemberPeer, message: Leaving) -> None:
         peer.leaving = message.reason or "it left"

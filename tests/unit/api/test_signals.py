@@ -58,6 +58,6 @@ def test_other_threads_need_no_protection() -> None:
     found: list[int] = []
     thread = threading.Thread(target=lambda: found.append(without_signals(lambda: 7)))
     thread.start()
-    thread.join(10)
+    thread.join(60)
 
     assert found == [7]

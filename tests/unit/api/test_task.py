@@ -49,13 +49,13 @@ def test_a_waiter_wakes_when_the_end_is_told() -> None:
     registry = TaskRegistry()
     tasks = [loose(registry, record) for record in range(1, 51)]
     found: list[int] = []
-    threads = [threading.Thread(target=lambda task=task: found.append(task.result(10))) for task in tasks]
+    threads = [threading.Thread(target=lambda task=task: found.append(task.result(60))) for task in tasks]
     for thread in threads:
         thread.start()
     for record in range(1, 51):
         registry.on_messages([done(record, record)])
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert sorted(found) == list(range(1, 51))
 
 
@@ -113,7 +113,7 @@ def test_many_threads_may_read_the_same_value_at_once() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
         assert found == ["value"] * 4
 
 

@@ -66,7 +66,7 @@ class FakeServer:
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(10)
+        self._thread.join(60)
 
 
 def friendly(message: object) -> list[object]:

@@ -62,7 +62,7 @@ def test_a_script_runs_a_task_as_an_executor_would(tmp_path: Path) -> None:
     call = CommandCall(settings, [text], writes={"o": str(tmp_path / "sub" / "out")})
 
     subprocess.run(
-        ["bash", "-c", "\n".join(script(loose(call)))], check=True, timeout=20, env={"PATH": "/usr/bin:/bin"}
+        ["bash", "-c", "\n".join(script(loose(call)))], check=True, timeout=60, env={"PATH": "/usr/bin:/bin"}
     )
 
     assert (tmp_path / "sub" / "out").read_text() == "in putit's me 3 12.0 2\n"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bough.core.queries.facade import Queries
 from bough.model.events.facts import ExecutorDrained, MemoLookedUp, Stopping
-from bough.model.events.news import Cancel, Hold
+from bough.model.events.news import Cancel, Hold, Release
 from bough.model.ids import ExecutorId, RecordId
 from bough.model.outcomes import Cause, Failure
 from bough.testing.builders import array, executor, group, limits, needs, on_array, on_element, on_group, task
@@ -58,7 +59,7 @@ def test_it_was_not_run() -> None:
     bench = Bench()
     bench.submit(task(1), array(2, 3, 1))
     bench.fail(1)
-    assert why(bench, 2, 2) == "task 2.2 was not run: task 1 did not succeed: exit code 1"
+    assert why(bench, 2, 2) == "task 2.2 was skipped: task 1 did not succeed: exit code 1"
 
 
 def test_it_was_not_run_because_of_some_elements_of_a_sweep() -> None:
@@ -68,7 +69,7 @@ def test_it_was_not_run_because_of_some_elements_of_a_sweep() -> None:
         called = Failure(Cause.EXIT, "exit code 3", exit_code=3, parameters=f"n={index}")
         bench.fail(1, index, failure=called)
     said = [f"  task 1.{index} with n={index}: exit code 3" for index in (7, 90, 150)]
-    first = "was not run: 3 tasks that it comes after did not succeed:"
+    first = "was skipped: 3 tasks that it comes after did not succeed:"
     assert bench.machine.explain(2) == [f"task 2 {first}", *said]
     assert bench.machine.explain(3) == [f"task 3 {first}", *said]
 
@@ -128,7 +129,22 @@ def test_it_is_held() -> None:
     bench.tell(Hold(on_array(3)))
     assert "a user held its array" in why(bench, 3, 2)
     bench.tell(Hold(on_group(0)))
-    assert "its group the workflow is held" in why(bench, 2)
+    assert "the whole workflow is held" in why(bench, 2)
+
+
+def test_it_waits_and_is_held_after_that() -> None:
+    bench = Bench(1)
+    bench.submit(task(1), task(2, 1), array(3, 3, 1))
+    bench.tell(Hold(on(2)), Hold(on(3, 1)))
+    held = "after that it stays held: a user held {}; release it with: bough release {}"
+    assert bench.machine.explain(2)[1:] == [held.format("it", 2)]
+    assert bench.machine.explain(3, 1)[1:] == [held.format("3.1", "3.1")]
+    assert why(bench, 3, 2).startswith("task 3.2 waits for task 1")
+    for target, count in ((on(2), 1), (on_array(3), 1), (on(3, 2), 0), (on(1), 0)):
+        assert Queries(bench.machine).preview(Release(target)).count == count
+    bench.tell(Release(on(2)), Release(on_array(3)), Hold(on_group(0)))
+    assert Queries(bench.machine).preview(Release(on_group(0))).count == 4
+    assert Queries(bench.machine).preview(Release(on(2))).count == 0  # its group keeps it held
 
 
 def test_there_is_no_executor() -> None:

@@ -433,3 +433,26 @@ def test_a_site_that_returns_in_time_keeps_what_runs() -> None:
     assert bench.distribute() == [[ClearOut(5.0), StayOn()]]
     assert bench.report(bench.members[0], WorkReturned(run.span, 0, 1)) == []  # it is handed out again, here
     assert [len(told) for told in bench.runs()] == [1]
+
+
+# --- a full disk -----------------------------------------------------------------------------------------
+
+
+def test_what_waits_for_space_is_named_as_the_server_knows_it_until_it_has_ended_or_is_lost() -> None:
+    bench = Bench(3)
+    bench.give(7, 100, is_array=True)
+    bench.give(8)
+    first, second, third = (told[0].span for told in bench.runs())
+    distributor = bench.distributor
+    for member, span in zip(bench.members, (first, second, third), strict=True):
+        distributor.await_space(member, [span])
+    assert distributor.space_awaited() == [7]  # once, though three of its parts wait
+    distributor.await_space(bench.members[0], [])
+    bench.report(bench.members[1], WorkSucceeded(second, 1, 2, 0.1))
+    assert distributor.space_awaited() == [7]
+    distributor.lose(bench.members[2], "it fell")
+    assert distributor.space_awaited() == []
+    distributor.await_space(bench.members[0], [first, 12345])  # also of what it has no more
+    assert distributor.space_awaited() == [7]
+    distributor.back(bench.members[0], {first})
+    assert distributor.space_awaited() == []  # it says so again

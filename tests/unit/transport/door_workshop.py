@@ -20,7 +20,7 @@ from bough.transport.tls import client_context, make_certificate, server_context
 from bough.wire.client_messages import VERSION, ClientHello
 from bough.wire.framing import frame
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 HELLO = ClientHello(VERSION, 42, "elsewhere")
 
 

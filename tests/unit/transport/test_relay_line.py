@@ -22,7 +22,7 @@ from bough.wire.relay_channels import (
     ToRelay,
 )
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 _joined: list[RelayLine] = []  # what a test has to hang up at its end
 
 

@@ -685,7 +685,7 @@ def ending_lines(message: TasksRunning | TasksSucceeded | TasksFailed | None, la
         return [f"{label} is {ending_of(message)}{where}"]
     failure = message.failure
     if failure.cause in _NOT_RUN:
-        return [f"{label} was not run: {failure.message or failure.cause.value}"]
+        return [f"{label} was skipped: {failure.message or failure.cause.value}"]
     where = f" on {message.host}, attempt {message.attempt}" if message.host else ""
     lines = [f"{label} failed: {what_happened(failure)}{where}"]
     if failure.parameters:

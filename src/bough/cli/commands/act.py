@@ -32,34 +32,41 @@ class Verb(NamedTuple):
     takes_several: bool = False  # selectors
     flag: tuple[str, str] | None = None  # an option of its own, and its help
     otherwise: str = ""  # what to do if no session is running, if it is not only that there is nothing to act on
+    none: str = ""  # why it may have concerned no task
 
 
 _VERBS = {
     "cancel": Verb(
         ("bough cancel last", "bough cancel 5-9", "bough cancel align/* --waiting"),
         lambda args: {"cancelled": Cancel},
+        none="all of them have ended",
     ),
     "kill": Verb(
         ("bough kill 12", "bough kill 12.3-40", "bough kill align/* --running"),
         lambda args: {"killed": Kill},
+        none="none of them is running; bough cancel is for those that wait",
     ),
     "hold": Verb(
         ("bough hold all", "bough hold 12", "bough hold align/*"),
         lambda args: {"held": Hold},
+        none="none of them can still start",
     ),
     "release": Verb(
         ("bough release all", "bough release 12", "bough release --held"),
         lambda args: {"released": Release},
+        none="none of them is held",
     ),
     "disable": Verb(
         ("bough disable align", "bough disable align/sub plot", "bough disable nightly:pack"),
         lambda args: {"disabled": partial(Hold, disabled=True)},
         takes_several=True,
+        none="none of them can still start",
     ),
     "enable": Verb(
         ("bough enable align", "bough enable align/sub plot"),
         lambda args: {"enabled": partial(Release, enabled=True)},
         takes_several=True,
+        none="none of them is disabled",
     ),
     "stop": Verb(
         ("bough stop align", "bough stop align plot --disable"),
@@ -67,17 +74,20 @@ _VERBS = {
         lambda args: {"held": partial(Hold, disabled=args.disable), "killed": Kill},
         takes_several=True,
         flag=("--disable", "name it disabled, so that bough enable lets it start"),
+        none="all of them have ended",
     ),
     "reset": Verb(
         ("bough reset align", "bough reset align --cascade", "bough reset 12 17.3"),
         lambda args: {"reset": partial(Reset, cascade=args.cascade)},
         takes_several=True,
         flag=("--cascade", "reset also what has started and depends on it"),
+        none="none of them has started",
     ),
     "retry": Verb(
         ("bough retry 12", "bough retry --failed", "bough retry align/*", "bough retry --failed --skipped"),
         lambda args: {"will be retried": Retry},
         otherwise="bough run FILE again runs what failed and reuses what is done",
+        none="none of them has failed, or was cancelled or skipped",
     ),
 }
 
@@ -93,7 +103,7 @@ def _add_arguments(verb: Verb, parser: argparse.ArgumentParser) -> None:
 
 
 def _run(name: str, verb: Verb, args: argparse.Namespace, output: Output) -> int:
-    return act(args, output, verb.actions(args), verb.otherwise or f"there is nothing to {name}")
+    return act(args, output, verb.actions(args), verb.otherwise or f"there is nothing to {name}", none=verb.none)
 
 
 SUBCOMMANDS = {
@@ -107,11 +117,13 @@ def act(
     output: Output,
     actions: Actions,
     otherwise: str,
+    *,
     blob: tuple[BlobId, bytes] | None = None,
+    none: str = "",
 ) -> int:
     """Do one thing after the other to all tasks that are meant; `otherwise` follows if no session is running.
 
-    The server gets the blob that the actions name before.
+    The server gets the blob that the actions name before. `none` says why no task may have been concerned.
     """
     if getattr(args, "selectors", None):
         args.selector = ",".join(args.selectors)
@@ -134,10 +146,11 @@ def act(
     value: dict[str, object] = {"tasks": sum(touched.values())}
     if left_out:
         value["left_out"] = left_out
-    output.answer(value, lambda: _lines(touched, left_out))
+    output.answer(value, lambda: _lines(touched, left_out, none))
     return 1 if left_out and not any(touched.values()) else 0
 
 
-def _lines(touched: dict[str, int], left_out: Sequence[str]) -> list[str]:
+def _lines(touched: dict[str, int], left_out: Sequence[str], none: str) -> list[str]:
     said = [f"{number} {'task' if number == 1 else 'tasks'} {word}" for word, number in touched.items()]
-    return [", ".join(said), *(f"not changed: {line}" for line in left_out)]
+    why = f": {none}" if none and not any(touched.values()) and not left_out else ""
+    return [", ".join(said) + why, *(f"not changed: {line}" for line in left_out)]

@@ -50,4 +50,4 @@ def run(args: argparse.Namespace, output: Output) -> int:
     def watch(target: Dep, stop: int) -> AddMonitors:
         return AddMonitors(target, blob, stop)
 
-    return act(args, output, {"watched": watch}, "there is nothing to watch", (blob, plan))
+    return act(args, output, {"watched": watch}, "there is nothing to watch", blob=(blob, plan))

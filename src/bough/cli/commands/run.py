@@ -220,9 +220,11 @@ def _run_plan(args: argparse.Namespace, output: Output, file: File) -> int:
 
     judged = JudgedRun(plan, output)
     name = args.name or file.stem
-    return _watched(
-        args, lambda: submit_steps(lowered, name, output.note, whole=file.is_whole, kept=judged.kept), judged.ended
-    )
+
+    def work() -> int:
+        return submit_steps(lowered, name, output.note, whole=file.is_whole, kept=judged.kept, halt_file=plan.halt_file)
+
+    return _watched(args, work, judged.ended)
 
 
 class JudgedRun:

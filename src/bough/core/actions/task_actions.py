@@ -71,8 +71,20 @@ def touched(state: State, action: news.Cancel | news.Kill | news.Hold | news.Rel
         news.Release: bytes((HELD,)),
         news.Retry: UNSUCCESSFUL_STATES,
     }[type(action)]
-    found = targets(state, action.target, action.stop)
-    return sum(ranges.size(record.runs(wanted, start, stop)) for record, start, stop in found)
+    found = list(targets(state, action.target, action.stop))
+    count = sum(ranges.size(record.runs(wanted, start, stop)) for record, start, stop in found)
+    if isinstance(action, news.Release):
+        count += sum(_held_in_advance(record, start, stop, action.target.is_group) for record, start, stop in found)
+    return count
+
+
+def _held_in_advance(record: Record, start: int, stop: int, with_group: bool) -> int:
+    """How many elements wait for others, and would be held after that; `with_group`: because of their group, too."""
+    waiting = record.runs(bytes((WAITING,)), start, stop)
+    if record.held or (with_group and record.group.is_held()):
+        return ranges.size(waiting)
+    held = record.held_ranges if isinstance(record, ArrayRecord) else ()
+    return sum(max(0, min(high, last) - max(low, first)) for low, high in waiting for first, last in held)
 
 
 def is_lawful(state: State, action: news.Hold | news.Release) -> bool:

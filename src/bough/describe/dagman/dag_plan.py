@@ -55,7 +55,7 @@ Note = Callable[[str], None]
 
 def read(path: str, note: Note = lambda text: None) -> Plan:
     """Read a DAGMan file; `note` is told what was passed over."""
-    plan = Plan(source=path)
+    plan = Plan(source=path, halt_file=f"{path}.halt")
     plan.root.where = Where(path)
     builder = _Builder(plan.root, note, path)
     with without_gc():
