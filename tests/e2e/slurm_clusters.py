@@ -112,17 +112,25 @@ class SlurmCluster:
         self._daemon("slurmctld", "-f", str(self.conf), pid=run / "slurmctld.pid")
         for node in self.nodes:
             self._daemon("slurmd", "-f", str(self.conf), "-N", node, pid=run / f"slurmd.{node}.pid")
-        until(lambda: self.says("sinfo", "-h", "-t", "idle", "-o", "%D") == str(len(self.nodes)), "nodes", story=self.story)
+        until(
+            lambda: self.says("sinfo", "-h", "-t", "idle", "-o", "%D") == str(len(self.nodes)),
+            "nodes",
+            story=self.story,
+        )
 
     def _daemon(self, *words: str, pid: Path) -> None:
-        done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        done = subprocess.run(
+            words, env=self.environment, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
         assert done.returncode == 0, done.stderr
         until(lambda: read(str(pid)).strip(), words[0], story=self.story)
         self.pids.append(int(read(str(pid))))
 
     def says(self, *words: str) -> str:
         """What a command of Slurm says about this cluster."""
-        done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        done = subprocess.run(
+            words, env=self.environment, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
         return done.stdout.strip()
 
     def jobs(self) -> list[str]:

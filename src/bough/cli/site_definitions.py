@@ -25,9 +25,9 @@ from bough.sites.batch_system import NAMES
 _MOST_READ: Final = 1 << 20  # bytes of a file
 _FIELDS: Final = (
     *("ssh", "batch", "partition", "account", "walltime", "cores_per_pilot", "max_pilots", "setup", "python"),
-    *("shared_dir", "idle", "batch_options", "submit_rate", "poll"),
+    *("shared_dir", "idle", "batch_options", "patience", "submit_rate", "poll"),
 )
-_TIMES: Final = ("idle", "walltime", "poll")
+_TIMES: Final = ("idle", "walltime", "patience", "poll")
 
 
 def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,6 +50,9 @@ def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
         dest="batch_options",
         metavar="NAME=VALUE",
         help="another option of the batch system, as qos=debug; repeatable",
+    )
+    parser.add_argument(
+        "--patience", type=duration, metavar="TIME", help="time that a command of the batch system may take (30s)"
     )
     parser.add_argument(
         "--submit-rate", type=amount, metavar="N", help="pilots that are submitted in a second at most (5)"

@@ -29,6 +29,7 @@ Cores = Annotated[float, Meta(ge=0, le=1e6)]
 Directive = Annotated[str, Meta(max_length=256, pattern=r"^[A-Za-z0-9_@%+=:,./-]*\Z")]
 OptionName = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}\Z")]
 BatchOptions = Annotated[dict[OptionName, Directive], Meta(max_length=64)]
+Patience = Annotated[float, Meta(ge=0.1, le=3600)]
 SubmitRate = Annotated[float, Meta(gt=0, le=1e6)]
 KindName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z][a-z0-9_-]*\Z")]
 
@@ -54,6 +55,7 @@ class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     account: Directive = ""  # that pays
     walltime: Duration = 0.0  # that a pilot is asked for with, 0: `WALLTIME`
     batch_options: BatchOptions = {}  # other directives of the batch system by their long names
+    patience: Patience = 30.0  # seconds that a command of the batch system may take
     submit_rate: SubmitRate = 5.0  # pilots that are submitted in a second at most
     poll: Duration = 0.0  # seconds between two looks at pilots that have brought no executor, 0: as its kind is
 

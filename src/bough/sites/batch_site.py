@@ -22,7 +22,6 @@ from bough.sites.errands import PATIENCE
 from bough.sites.head_site import HeadSite
 from bough.sites.site_kind import Checked, PilotStatus, Surroundings
 
-_COMMAND: Final = 30.0  # seconds that a command of the batch system may take
 _SETTLING: Final = 10.0  # seconds after which a submission without an answer has been heard, or never will be
 
 
@@ -61,7 +60,7 @@ class BatchSite(HeadSite):
             jobs = await self._jobs_of({pilot})
             if jobs:
                 return await self._only(jobs[pilot])
-            if found["tried"] < _SETTLING:
+            if found["tried"] < min(_SETTLING, self._spec.patience):
                 raise SiteError(f"nobody knows whether {self._spec.batch} has taken pilot {pilot}", transient=True)
             found = await self._submit(pilot, again=True)
         return await self._taken(pilot, found["did"])
@@ -71,20 +70,20 @@ class BatchSite(HeadSite):
         job = _request(self._spec, self._prefix + str(pilot), folder, os.path.join(folder, "start"))
         return await self._errand(
             "submit",
-            patience=_COMMAND + PATIENCE,
+            patience=self._spec.patience + PATIENCE,
             again=again,
             script=self._system.script(job),
             submit=self._system.submit(os.path.join(folder, "job")),
             by_stdin=self._system.by_stdin,
             walltime=self._spec.lifetime,
             more="" if self._spec.cores_per_pilot else f"--cores {self._system.all_cores}",
-            limit=_COMMAND,
+            limit=self._spec.patience,
             **self._executor(pilot),
         )
 
     async def _taken(self, pilot: PilotId, did: dict[str, Any]) -> str:
         """The number of a job that was submitted; if the command does not say it, the job may be there all the same."""
-        problem = f"{self._spec.batch} has not answered within {_COMMAND:g} s"
+        problem = f"{self._spec.batch} has not answered within {self._spec.patience:g} s"
         passing = True
         if "missing" in did:
             raise SiteError(self._no_command(did["missing"]))
@@ -162,8 +161,8 @@ class BatchSite(HeadSite):
                 raise SiteError(self._no_command(did["missing"]))
 
     async def _ask(self, commands: list[list[str]]) -> list[dict[str, Any]]:
-        patience = len(commands) * _COMMAND + PATIENCE
-        found = await self._errand("ask", patience=patience, commands=commands, limit=_COMMAND)
+        patience = len(commands) * self._spec.patience + PATIENCE
+        found = await self._errand("ask", patience=patience, commands=commands, limit=self._spec.patience)
         return list(found["did"])
 
     def _names(self, did: dict[str, Any]) -> list[tuple[str, str]]:
@@ -185,7 +184,7 @@ class BatchSite(HeadSite):
         if "missing" in did:
             raise SiteError(self._no_command(did["missing"]))
         if "slow" in did:
-            raise SiteError(f"{self._spec.batch} has not answered within {_COMMAND:g} s", transient=True)
+            raise SiteError(f"{self._spec.batch} has not answered within {self._spec.patience:g} s", transient=True)
         if did["code"]:
             said = last_line(did["said"]) or last_line(did["out"]) or f"exit code {did['code']}"
             raise SiteError(f"{self._spec.batch} does not list jobs: {said}", transient=True)
