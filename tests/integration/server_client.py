@@ -35,7 +35,7 @@ from bough.wire.client_messages import (
 )
 from bough.wire.framing import frame, to_client_frames
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 
 
 def until(condition: Callable[[], object], what: str = "the condition") -> object:

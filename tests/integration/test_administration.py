@@ -21,7 +21,7 @@ from bough.model.ids import BlobId, ExecutorId, MemoKey, RecordId, SpanId
 from bough.model.tasks import ArraySpec, Dep, Kind, On, TaskSpec
 from bough.stores.sql.sqlite import SqliteStore
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class Desk:

@@ -12,7 +12,7 @@ import pytest
 import bough
 from bough import Group, Session, UserError
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 @pytest.fixture(scope="module")

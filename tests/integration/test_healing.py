@@ -32,7 +32,7 @@ from bough.model.resources import Needs
 from bough.model.tasks import Dep, Kind, On, TaskSpec
 
 HUGE = 2**64 - 1
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def smuggle(store: Path, *turns: list[Fact]) -> list[int]:

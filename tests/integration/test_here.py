@@ -23,7 +23,7 @@ from bough.api.session.session import opened_sessions
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
 
 HERE = f"{shlex.quote(sys.executable)} -m bough.cli.main here"
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import bough
 from bough.api.session.session import Session
 from bough.errors import TaskFailed
 
-PATIENCE = 30.0  # seconds; a deadline, not a pause
+PATIENCE = 60.0  # seconds; a deadline, not a pause
 TALK = "echo out; echo err >&2; sleep 600"
 BOUGH = [sys.executable, "-m", "bough.cli.main"]
 

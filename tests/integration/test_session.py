@@ -20,7 +20,7 @@ import bough
 from bough.api.session.session import Session
 from bough.errors import Clash, InvalidWorkload, NotRun, StoreHeld, TaskFailed, UnknownName, UserError
 
-PATIENCE = 30.0  # seconds; a deadline, not a pause
+PATIENCE = 60.0  # seconds; a deadline, not a pause
 
 
 def until(condition: Callable[[], object], what: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from bough.api.client.reader import ReaderThread
 
-DEADLINE = 10.0
+DEADLINE = 60.0
 
 
 class Ear:

@@ -17,7 +17,7 @@ from bough.executor.probes.helper_pool import MOST_WAITING, HelperPool, ProbeWor
 from bough.wire.executor_messages import ProbeAnswer
 from bough.wire.probes import CommandRan, Exists, FileData, FileThere, ReadPart, RunCommand
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Desk:

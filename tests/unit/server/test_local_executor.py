@@ -12,7 +12,7 @@ import pytest
 from bough.server.embedded import local_executor
 from bough.server.embedded.local_executor import ExecutorCommand, LocalExecutor
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Sleeper(ExecutorCommand):

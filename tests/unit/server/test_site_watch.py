@@ -20,7 +20,7 @@ from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import Policies
 from bough.server.service.site_watch import Availability, LookFailed, SiteWatch, check_rule, read_file
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class Core:
