@@ -20,7 +20,7 @@ PATTERNS = (
 )  # fmt: skip
 KNOWN = {
     "pattern": PATTERNS,
-    "where": ("stdout", "stdout", "stderr", "log", ""),
+    "where": ("stdout", "stdout", "stderr", "log", "", "reported"),
     "when": (b"", b"", b"\x80junk", b"cposix\n_no_such\n."),
     "window": (2, 3, 5),
     "seconds": (0.0, 0.01, 1.0, 1e14),
@@ -71,7 +71,7 @@ def test_engines_take_any_plan_and_any_bytes() -> None:
             now += dice.choice((0.0, 0.01, 0.3))
             _tell_something(engine, places, now, dice)
             fired += _check(engine)
-        engine.finish(now, {"log"})
+        engine.finish(now, {"log", "reported"})
         fired += _check(engine)
         assert engine.is_over
         assert fired <= sum(len(one.steps) for one in plan.monitors) + (now + 1) * MOST_A_SECOND

@@ -17,6 +17,7 @@ from service_client import Service
 import bough
 from bough.api.session.session import opened_sessions
 from bough.cli.targets.live_server import connect_client
+from bough.errors import UserError
 from bough.testing.builders import question
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
@@ -216,6 +217,65 @@ def test_a_function_goes_on_from_its_checkpoint(house: House) -> None:
         house.move_from_b_to_a()
         assert task.result() == 7
     assert house.begun() == ["b from 0", "a from 7"]
+
+
+def test_functions_of_arrays_and_what_is_fed_go_on_from_checkpoints_of_their_own(house: House) -> None:
+    house.open(cores=4)
+    with bough.Session(house.address, name="w") as s:
+        saving = s.options(checkpoint="USR1")
+        mapped = saving.map(count, [str(house.notes)] * 2)
+        fed = saving.feed(count, iter([str(house.notes)]))
+        program = s.feed(f"{house.counter()} {{x}}", iter([{"x": "one"}]), checkpoint="USR1", checkpoint_file="states/")
+        house.move_from_b_to_a(tasks=4)
+        assert mapped.results() == [7, 7]
+        assert fed.results() == [7]
+        assert [one.stdout for one in program.results()] == ["reached 7\n"]
+    assert sorted(house.begun()) == ["a from 7"] * 4 + ["b from 0"] * 4
+    assert not list((house.work / "states").iterdir())  # they are not needed any more
+    assert not [path for path in (house.work / ".bough" / "checkpoints").rglob("*") if path.is_file()]
+
+
+def which(index: int) -> tuple[int, str]:
+    """Two elements that run one after the other in one worker."""
+    return index, os.environ["BOUGH_CHECKPOINT"]
+
+
+def test_each_function_of_an_array_has_a_file_of_its_own_and_others_have_none(house: House) -> None:
+    house.open()
+    with bough.Session(house.address, name="w") as s:
+        found = s.options(checkpoint="USR1").map(which, range(300)).results()
+        assert len({path for _, path in found}) == 300
+        assert all(path.endswith(f".{index}") for index, path in found)
+        assert s.submit(os.environ.get, "BOUGH_CHECKPOINT").result() is None
+        with pytest.raises(UserError, match="name a folder"):
+            s.options(checkpoint="USR1", checkpoint_file="state").map(which, range(3))
+        with pytest.raises(UserError, match="name a folder"):
+            s.options(checkpoint="USR1", checkpoint_file="/tmp/state").feed(which, range(3))
+
+
+def test_the_command_line_says_how_a_command_saves_its_state(house: House) -> None:
+    house.open(cores=2)
+    bough_ = [sys.executable, "-m", "bough.cli.main"]
+    words = [*bough_, "submit", "--array", "1-2", "--checkpoint", "USR1", "--checkpoint-file", "states/", "--wait"]
+    submitted = subprocess.Popen([*words, "--", house.counter() + " {}"], cwd=house.work)
+    try:
+        house.move_from_b_to_a(tasks=2)
+        assert submitted.wait(60) == 0
+    finally:
+        submitted.kill()
+        submitted.wait()
+    assert sorted(house.begun()) == ["a from 7", "a from 7", "b from 0", "b from 0"]
+    for wrong, said in (
+        (["submit", "--checkpoint-file", "x", "--", "true"], "goes with --checkpoint"),
+        (["submit", "--checkpoint", "USR9", "--", "true"], "there is no such signal; did you mean USR"),
+        (["run", "--checkpoint", "KILL", "--", "true"], "no program can act on that signal"),
+        (["run", "--array", "1-2", "--checkpoint", "USR1", "--checkpoint-file", "x", "--", "true {}"], "name a folder"),
+        (["submit", "--checkpoint", "USR1", "list.txt"], "--checkpoint is for a command"),
+    ):
+        Path("list.txt").write_text("true\n")
+        refused = subprocess.run([*bough_, *wrong], capture_output=True, text=True, check=False, timeout=60)
+        assert refused.returncode == 2, wrong
+        assert said in refused.stderr
 
 
 def test_an_executor_that_is_stopped_lets_its_tasks_save_their_state(house: House) -> None:

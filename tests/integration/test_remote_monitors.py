@@ -83,6 +83,11 @@ def sleeps(seconds: float) -> None:
     time.sleep(seconds)
 
 
+def waits_for(gate: str) -> None:
+    while not os.path.exists(gate):
+        time.sleep(0.02)
+
+
 # --- questions ---------------------------------------------------------------------------------------------
 
 
@@ -477,6 +482,30 @@ def test_progress_and_series_are_at_hand(session: Session, tmp_path: Path) -> No
     assert talk.progress().step == 3
 
 
+def test_a_group_is_watched_with_all_below_and_what_comes_later(session: Session, tmp_path: Path) -> None:
+    seen: list[str] = []
+    watch = Remote(lambda talk: seen.append(talk.task.name))
+    gate = tmp_path / "gate"
+    with session.group("outer") as outer:
+        before = session.command(gated(gate), name="before")
+        before.communicator(PATIENCE).started()
+        outer.monitor(watch, "metric:x=([0-9]+)")
+        outer.monitor(watch)  # once more is no more
+        session.command(gated(gate), name="after")
+        with session.group("inner"):
+            session.map(waits_for, [str(gate)])
+    until(lambda: sorted(seen) == ["after", "before", "waits_for"], "all calls")
+    gate.touch()
+    session.tasks().wait_all(PATIENCE)
+    gate.unlink()
+    outside = session.command(gated(gate), name="outside")
+    outside.communicator(PATIENCE).started()
+    gate.touch()
+    outside.result(PATIENCE)
+    assert len(seen) == 3
+    assert session.monitor_failures() == []
+
+
 def test_only_the_chosen_elements_are_watched(session: Session) -> None:
     seen: set[int] = set()
     array = session.map(sleeps, [0.3] * 6)
@@ -494,6 +523,4 @@ def test_what_is_no_function_or_no_task_is_refused(session: Session) -> None:
         session.command("touch here", remote_monitors=[3])  # type: ignore[list-item]
     with pytest.raises(BadValue, match="give it as remote_monitors="):
         session.command("touch here", monitors=[Remote(print)])  # type: ignore[list-item]
-    with pytest.raises(UserError, match="not groups"):
-        session.group("g").monitor(Remote(print))  # type: ignore[arg-type]
     assert not os.path.exists("here")

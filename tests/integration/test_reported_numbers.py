@@ -11,6 +11,7 @@ import pytest
 
 import bough
 from bough.errors import TaskFailed, UserError
+from bough.monitors import Metric, Plateau, Reported
 
 PATIENCE = 60.0
 
@@ -100,6 +101,43 @@ def test_commands_report_by_their_own_words(session: bough.Session) -> None:
 def test_what_is_no_number_is_refused_in_the_task(session: bough.Session, value: object, message: str) -> None:
     with session as s, pytest.raises(UserError, match=message):
         s.submit(reports, value).result(PATIENCE)
+
+
+def levels_off(floor: float) -> str:
+    here = bough.here()
+    for step in range(1, 201):
+        here.report(step=step, total=200, score=max(floor, 1 / step))
+        time.sleep(0.001)
+    return "whole"
+
+
+def test_monitors_watch_what_tasks_report(session: bough.Session) -> None:
+    here = f"{sys.executable} -m bough.cli.main here report"
+    with session as s:
+        flat = Plateau(metric="score", window=10, below=1e-6, total=200)
+        one = s.options(monitors=[flat]).submit(levels_off, 0.1)
+        many = s.options(monitors=["plateau:reported:score,10,1e-6"]).map(levels_off, [0.2, 0.5])
+        low = s.options(monitors=[Reported("score", below=0.05, do="fail too low")]).submit(levels_off, 0.0)
+        both = "reported:loss,below=1.5 then reported:loss,above=1.5"
+        command = s.command(f"for i in 2 1 2; do {here} loss=$i; done; exec sleep 600", monitors=[both])
+        assert one.result(PATIENCE).ended_by == "ended by plateau after 19 of 200 values: std 0 < 0.000001"
+        assert [task.result(PATIENCE).monitor for task in many.tasks()] == ["plateau", "plateau"]
+        with pytest.raises(TaskFailed, match=r"too low \(ended by reported: 0.0476 < 0.05\)"):
+            low.result(PATIENCE)
+        assert command.result(PATIENCE).ended_by == "ended by reported: 2 > 1.5"
+        assert one.series("score")[-1].value == 0.1
+
+
+def test_monitors_of_reported_numbers_are_checked_when_they_are_made(tmp_path: Path) -> None:
+    for wrong, message in (
+        (Plateau, "needs a pattern"),
+        (lambda: Plateau(metric=""), "metric is ''"),
+        (lambda: Plateau(metric="score", where="run.log"), "found by a pattern"),
+        (lambda: Reported(""), "metric is ''"),
+        (lambda: Metric("score=(.*)", where="reported"), "recorded already"),
+    ):
+        with pytest.raises(UserError, match=message):
+            wrong()
 
 
 def test_a_later_attempt_begins_a_series_of_its_own(session: bough.Session, tmp_path: Path) -> None:

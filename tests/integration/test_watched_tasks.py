@@ -13,6 +13,7 @@ import cloudpickle
 import pytest
 from executor_server import Server
 
+import bough
 from bough.model.commands.command import TemplateSlot
 from bough.model.events.news import WorkFailed, WorkObserved, WorkSucceeded
 from bough.model.ids import SpanId
@@ -41,6 +42,7 @@ from bough.model.monitors import (
     Step,
     WatchPlan,
     encode_plan,
+    reported_pattern,
 )
 from bough.model.observations import Fired, Points, Trouble
 from bough.model.outcomes import Cause, EndedEarly
@@ -385,17 +387,74 @@ def test_a_watcher_that_is_killed_is_replaced_and_repeats_nothing(watched: Watch
     span = watched.run(script, plan, metric)
     watched.until_seen(span, Fired, 3)
     watched.until_seen(span, Points)
-    names = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children_of(watched.server.process.pid)}
-    own = Path(f"/proc/{watched.server.process.pid}/cmdline").read_bytes()
-    nice = [pid for pid in names if names[pid] == own and _priority(pid) > _priority(watched.server.process.pid)]
-    assert len(nice) == 1
-    os.kill(nice[0], signal.SIGKILL)
+    os.kill(_watcher_of(watched.server.process.pid), signal.SIGKILL)
     (tmp_path / "go").touch()
     succeeded(watched.end(span))
     assert [fired.text for fired in watched.seen(span) if fired.monitor == "m"] == ["1", "2", "3"]
     assert [fired.step for fired in watched.seen(span) if fired.monitor == "row"] == [0, 1]
     points = [point[::2] for seen in watched.seen(span, Points) for point in seen.points]
     assert points == [(1, 1.0), (2, 2.0), (3, 3.0)]
+
+
+def _watcher_of(executor: int) -> int:
+    """The process that watches tasks: the one child with a lower priority."""
+    own = Path(f"/proc/{executor}/cmdline").read_bytes()
+    (found,) = [
+        pid
+        for pid in children_of(executor)
+        if Path(f"/proc/{pid}/cmdline").read_bytes() == own and _priority(pid) > _priority(executor)
+    ]
+    return found
+
+
+def test_numbers_that_a_task_reports_are_judged_before_its_end(watched: Watched) -> None:
+    def falls() -> str:
+        here = bough.here()
+        for step in range(1, 9):
+            here.report(step=step, score=max(3.0, 6.0 - step))
+        return "whole"
+
+    flat = Plateau(reported_pattern("score"), 4, 0.1, "reported", metric="score")
+    span = watched.server.call(falls, watch=watched.plan(one(flat, name="flat"), one(Regex("reported", "step=9"))))
+    end = watched.end(span)
+    (value,) = pickle.loads(end.results)
+    assert value.ended_by == "ended by flat after 6 values: std 0 < 0.1"
+    points = [point[::2] for seen in watched.seen(span, Points) for point in seen.points if seen.metric == "score"]
+    assert len(points) == len(set(points)) <= 8  # they are recorded once, by the report itself
+    low = one(Regex("reported", reported_pattern("score"), below=4.5), Fail("too low"))
+    failed = watched.end(watched.server.call(falls, watch=watched.plan(low))).failure
+    assert failed.cause is Cause.MONITOR
+    assert "too low" in failed.message
+    other = watched.server.call(falls, watch=watched.plan(one(Regex("reported", reported_pattern("scor")))))
+    assert pickle.loads(watched.end(other).results) == ["whole"]
+    assert not watched.seen(other, Trouble)
+    silent = watched.server.call(lambda: 7, watch=watched.plan(one(Regex("reported", "x"))))
+    assert pickle.loads(watched.end(silent).results) == [7]
+    assert [seen.message for seen in watched.seen(silent, Trouble)] == ["the task reported no numbers"]
+
+
+def test_what_was_reported_is_judged_by_a_new_watcher_and_by_later_monitors(watched: Watched, tmp_path: Path) -> None:
+    def waits(folder: str) -> str:
+        here = bough.here()
+        for value in (1.0, 2.0):
+            here.report(n=value)
+        while not Path(f"{folder}/go").exists():
+            time.sleep(0.02)
+        here.report(n=3.0)
+        while not Path(f"{folder}/end").exists():
+            time.sleep(0.02)
+        return "whole"
+
+    each = one(Regex("reported", reported_pattern("n")), Emit("number"), repeat=True)
+    span = watched.server.call(waits, str(tmp_path), watch=watched.plan(each))
+    watched.until_seen(span, Fired, 2)
+    os.kill(_watcher_of(watched.server.process.pid), signal.SIGKILL)
+    (tmp_path / "go").touch()
+    watched.until_seen(span, Fired, 3)
+    (plan,) = watched.plan(one(Plateau(reported_pattern("n"), 3, 1.0, "reported", metric="n"), name="late"))
+    watched.server.send(WatchElements(span, 0, 1, plan))
+    assert succeeded(watched.end(span)).ended_by == "ended by late after 3 values: std 0.816 < 1"
+    assert [fired.text for fired in watched.seen(span) if fired.monitor == "m"] == ["1.0", "2.0", "3.0"]
 
 
 def test_monitors_that_are_added_later_judge_from_the_beginning(watched: Watched) -> None:

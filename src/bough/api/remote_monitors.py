@@ -2,9 +2,10 @@
 
     task.monitor(Remote(watch))      # watch(communicator) is called once the task has started
 
-A function is called once for each task, in a thread, when the task has started, and is done when it returns; a retry
-does not call it again: its communicator follows. A task that waits holds no thread; tasks that start while all threads
-of a monitor are busy get the next free one. Rules: what a function raises is told on stderr and kept
+Those of a group are for all tasks of this script in it and below, also for those that come later. A function is called
+once for each task, in a thread, when the task has started, and is done when it returns; a retry does not call it again:
+its communicator follows. A task that waits holds no thread; tasks that start while all threads of a monitor are busy
+get the next free one. Rules: what a function raises is told on stderr and kept
 (`session.monitor_failures()`), and harms no task. A `TaskEnded` that leaves it is its normal end.
 """
 
@@ -17,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from bough.api.communicator import Communicator
-from bough.errors import PeerLost, SessionClosed, TaskEnded, UserError
+from bough.errors import PeerLost, SessionClosed, TaskEnded
 from bough.model.states import TaskState
 from bough.model.tasks import Dep, On
 from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded, ToClient
@@ -69,6 +70,7 @@ class RemoteMonitors:
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._watches: dict[int, list[tuple[_Watch, Sequence[int] | None]]] = {}  # by record, with the indexes meant
+        self._groups: dict[int, list[_Watch]] = {}  # by group: what watches all tasks in it and below
         self._by_monitor: dict[int, _Watch] = {}
         self._tasks: dict[int, Task] = {}  # loose ones, which may be held here only
         self._arrays: dict[int, ArrayElements] = {}
@@ -78,15 +80,45 @@ class RemoteMonitors:
     # --- what is watched ------------------------------------------------------------------------------
 
     def watch(self, targets: Iterable[tuple[Dep, int]], remote: Remote) -> None:
-        """Monitor tasks, elements from some index to another, or whole arrays; what has ended is left out."""
+        """Monitor tasks, elements from some index to another, arrays, or groups; what has ended is left out."""
         for target, stop in targets:
             if target.is_group:
-                raise UserError("a remote monitor watches tasks and arrays, not groups: give it to each of these")
-            if (task := self._registry.tasks.get(target.id)) is not None:
+                self._watch_group(target.id, remote)
+            elif (task := self._registry.tasks.get(target.id)) is not None:
                 self._watch_task(task, remote)
             elif (elements := self._registry.arrays.get(target.id)) is not None:
                 chosen = None if target.on is On.ARRAY else range(target.index, stop or target.index + 1)
                 self._watch_elements(elements, chosen, remote)
+
+    def _watch_group(self, group: int, remote: Remote) -> None:
+        """Monitor all tasks in a group and below: those that run now, and each that starts later."""
+        registry = self._registry
+        with self._lock:
+            self._groups.setdefault(group, []).append(self._of(remote))
+        for task in list(registry.tasks.values()):
+            if task.running() and group in registry.progress.around(task.group):
+                self._watch_task(task, remote)
+        for elements in list(registry.arrays.values()):
+            if group in registry.progress.around(elements.group):
+                self._watch_elements(elements, None, remote)
+
+    def _watch_of_groups(self, record: int) -> None:
+        """A task starts: what watches the groups around it watches it, too."""
+        registry = self._registry
+        task, elements = registry.tasks.get(record), registry.arrays.get(record)
+        owner = task or elements
+        if owner is None:
+            return
+        around = registry.progress.around(owner.group)
+        with self._lock:
+            known = [watch for watch, indices in self._watches.get(record, ()) if indices is None]
+            missing = [watch for group in around for watch in self._groups.get(group, ()) if watch not in known]
+            if missing and task is not None:
+                self._tasks[record] = task
+            elif missing and elements is not None:
+                self._arrays[record] = elements
+            for watch in missing:
+                self._watches.setdefault(record, []).append((watch, None))
 
     def _watch_task(self, task: Task, remote: Remote) -> None:
         with self._lock:
@@ -105,10 +137,14 @@ class RemoteMonitors:
         self._start(watch, [(elements.record, index) for index in running])
 
     def _add(self, record: int, remote: Remote, indices: Sequence[int] | None) -> _Watch:
+        watch = self._of(remote)
+        self._watches.setdefault(record, []).append((watch, indices))
+        return watch
+
+    def _of(self, remote: Remote) -> _Watch:
         watch = self._by_monitor.get(id(remote))
         if watch is None:
             watch = self._by_monitor[id(remote)] = _Watch(remote)
-        self._watches.setdefault(record, []).append((watch, indices))
         return watch
 
     # --- from the server, in the thread that reads ----------------------------------------------------
@@ -118,12 +154,17 @@ class RemoteMonitors:
         for message in messages:
             if not isinstance(message, TasksRunning | TasksSucceeded | TasksFailed):
                 continue
+            if self._groups and isinstance(message, TasksRunning) and message.attempt:
+                self._watch_of_groups(message.record)
             for watch, indices in self._watches.get(message.record, ()):
-                if isinstance(message, TasksRunning):
-                    if message.attempt:
-                        self._start(watch, _meant(message, indices))
-                else:
+                if not isinstance(message, TasksRunning):
                     self._forget(watch, message)
+                elif message.attempt:
+                    self._start(watch, _meant(message, indices))
+            if not isinstance(message, TasksRunning) and message.record in self._tasks:
+                with self._lock:  # no thread looks for it any more
+                    del self._tasks[message.record]
+                    self._watches.pop(message.record, None)
 
     def _start(self, watch: _Watch, places: Sequence[Place]) -> None:
         with self._lock:
@@ -146,8 +187,6 @@ class RemoteMonitors:
                     if place in watch.ready:
                         del watch.ready[place]
                         watch.late += 1
-            if message.record in self._tasks:
-                self._watches.pop(message.record, None)
 
     # --- in threads of their own ----------------------------------------------------------------------
 

@@ -83,6 +83,43 @@ def add_monitor_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def checkpoint(text: str) -> str:
+    """How a task saves its state, see `api.submit.checkpoint_options`."""
+    from bough.api.submit.checkpoint_options import read_checkpoint
+
+    try:
+        read_checkpoint(None, {"checkpoint": text})
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("checkpoint is ")) from None
+    return text
+
+
+def add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of commands that save their state before they must leave."""
+    parser.add_argument(
+        "--checkpoint",
+        type=checkpoint,
+        metavar="SIGNAL|COMMAND",
+        help="have each command save its state before its site or executor leaves, and go on elsewhere from there: by a"
+        " signal that it gets, as USR1, or a command that writes $BOUGH_CHECKPOINT",
+    )
+    parser.add_argument(
+        "--checkpoint-file",
+        type=path_name,
+        metavar="FILE",
+        help="where the state is; with --array and --each-line a folder, as states/ (default: chosen by Bough)",
+    )
+
+
+def checkpointed(how: str | None, file: str | None) -> dict[str, str]:
+    """The options of commands that save their state."""
+    if how is None:
+        if file is not None:
+            raise UserError("--checkpoint-file goes with --checkpoint, which says how the file is written: USR1")
+        return {}
+    return {"checkpoint": how} | ({"checkpoint_file": file} if file is not None else {})
+
+
 def rule(text: str) -> str:
     """What compares the tasks of an array, see `model.rule_text`."""
     from bough.model.rule_text import read_rule

@@ -320,6 +320,11 @@ def locate(held: QueuedSpan, task: tuple[int, int, int] | None, at: int) -> tupl
     return run.span, run.record, at, run.attempt
 
 
+def span_and_index(run: RunSpan, at: int) -> tuple[SpanId, int]:
+    """The span and index under which news are told of an element of a span, or of a batch."""
+    return (SpanId(run.span + at), 0) if run.batch else (run.span, at)
+
+
 def records_of(run: RunSpan) -> list[int]:
     """The records of a span, or of a batch."""
     return [run.record, *(record for record, _ in run.batch)]

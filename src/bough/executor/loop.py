@@ -466,17 +466,18 @@ class Executor:
         if not welcome.embedded:
             signal.signal(signal.SIGINT, lambda *_: None)
         self._staging = Staging(folder, self._say, self._reports.add)
+        self._task_reports = TaskReports(self._reports)
         self._slots = Slots(
             self._capacity,
             welcome,
             self._reports,
             self._descriptors,
             self._staging,
+            task_reports=self._task_reports,
             inline=not self._shared,
             devices=self._devices,
             preloader=Preloader(self._preload, self._descriptors, work_preloaded) if self._preload else None,
         )
-        self._task_reports = TaskReports(self._reports)
         self._task_socket = TaskSocket(self._descriptors, self._slots.find_task, self._say, self._task_reports.take)
 
     def _on_lost(self, connection: ServerConnection) -> None:

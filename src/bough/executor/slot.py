@@ -44,7 +44,7 @@ from bough.executor.worker_protocol import (
     new_cells,
 )
 from bough.model.ids import BlobId, Seconds
-from bough.model.monitors import STREAMS, decode_plan, places_followed
+from bough.model.monitors import decode_plan, files_followed
 from bough.model.outcomes import Detail, EndedEarly, Stream
 from bough.model.resources import Needs
 from bough.model.tasks import Kind
@@ -310,10 +310,10 @@ def _followed(held: QueuedSpan, blobs: dict[BlobId, bytes]) -> list[str]:
             if len(_followed_by) > _KEPT:
                 _followed_by.clear()
             try:
-                places = places_followed(decode_plan(blobs.get(plan, b"")))
+                places = files_followed(decode_plan(blobs.get(plan, b"")))
             except BadValue:
                 places = set()
-            _followed_by[plan] = sorted(places.difference(STREAMS))
+            _followed_by[plan] = sorted(places)
         found.update(dict.fromkeys(_followed_by[plan]))
     return list(found)
 

@@ -82,6 +82,7 @@ from bough.wire.framing import News
 
 if TYPE_CHECKING:
     from bough.executor.monitors.watcher_client import Watching
+    from bough.executor.task_reports import TaskReports
 
 Say = Callable[[RunSpan, News], None]
 _REQUESTS = (StageInputs, StoreOutputs, ElementBegan, ElementEnded)
@@ -107,6 +108,7 @@ class Slots:
         descriptors: Descriptors,
         staging: Staging,
         *,
+        task_reports: TaskReports,
         inline: bool = False,
         devices: DevicePool | None = None,
         preloader: Preloader | None = None,
@@ -117,6 +119,7 @@ class Slots:
         self._welcome = welcome
         self._inline = inline  # the server cannot read files here
         self._reports = reports
+        self._task_reports = task_reports
         reports.is_far = inline
         self._descriptors = descriptors
         self._capacity = Capacity(total)
@@ -208,7 +211,7 @@ class Slots:
         if self._watching is None:
             from bough.executor.monitors.watcher_client import Watching
 
-            self._watching = Watching(self._descriptors, self.blobs, self._say, self.end_with)
+            self._watching = Watching(self._descriptors, self.blobs, self._say, self.end_with, self._task_reports)
         return self._watching
 
     def end_early(self, order: EndElements) -> None:

@@ -9,6 +9,11 @@ r"""Monitors and metrics in one line of text, as command lines, profiles and des
     memory:4GB -> fail                         fail above 4 GB
     exec:./check.sh,every=5s                   finish when the command exits with 0
     metric:score=([-0-9.]+)                    record the numbers, fire never
+    reported:score,below=-5                    finish when the task reports a score below -5 (`bough.here().report`)
+    plateau:reported:score,25,1e-4             a plateau of the scores that it reports
+    silent:10min or memory:4GB -> restart 3    when one of them is met
+    created:a and created:b                    when each of them has been met
+    regex:ready then after:1h -> fail          when one after the other is met
 
 The rules, which need no quoting of patterns:
 
@@ -20,8 +25,12 @@ The rules, which need no quoting of patterns:
 - `stdout:`, `stderr:` or `file:PATH:` may stand before a pattern. Without it, a regex looks at both streams, the
   others at stdout.
 
-What has no such form (functions, conditions within conditions, several steps) is said in Python. `monitor_text` writes
-only what `read_monitor` reads back as the same.
+- ` or `, ` and ` and ` then `, with a space on both sides, combine two monitors where a kind and a colon follow. `and`
+  binds more than `or`. An action stands at the end of what it is for: at the very end, or before a `then`, where a text
+  without one does nothing but begin the next. A pattern that holds such words has a `[ ]` for one of the spaces.
+
+What has no such form (functions, an `or` within an `and`) is said in Python. `monitor_text` writes only what
+`read_monitor` reads back as the same.
 """
 
 from __future__ import annotations
@@ -29,6 +38,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
 
 from bough.errors import BadValue, UserError, did_you_mean
 from bough.model import monitors as m
@@ -58,6 +69,7 @@ _ACTIONS: Final = ("finish", "fail", "restart", "signal", "tag", "emit", "none")
 _CLOSE_ARROW: Final = re.compile(rf"->\s*(?:repeat\s+)?(?:{'|'.join(_ACTIONS)})\b[^()\[\]]*\Z")
 _NUMBER: Final = re.compile(r"\s*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\s*\Z", re.ASCII)
 _BEFORE_GROUP: Final = re.compile(r"(?<![\\\w])([A-Za-z_]\w{0,99})\Z", re.ASCII)
+_REPORTED: Final = f"{m.REPORTED}:"
 _NAMED_GROUP: Final = re.compile(r"\(\?P<(\w{1,100})>")
 
 T = TypeVar("T")
@@ -127,19 +139,76 @@ def _read(text: str) -> m.Monitor | m.Metric:
     kind = kind.strip()
     if not colon or kind not in (*_READERS, "metric"):
         hint = did_you_mean(kind, _READERS) if colon else ""
-        if kind in {"custom", "any", "all"}:
-            hint = "; functions, and conditions of several, are said in Python"
+        if kind == "custom":
+            hint = "; functions are said in Python"
+        elif kind in {"any", "all"}:
+            hint = "; several are combined as in silent:10min or memory:4GB"
         raise BadValue(f"it begins with a kind and a colon: {', '.join(_READERS)} or metric{hint}")
-    name = within("its name", name.strip() or kind, ShortName)
+    name = name.strip()
+    steps = _steps(f"{kind}:{rest}")
     if kind == "metric":
-        return _metric(rest, name if name != kind else "")
-    body, arrow, action = rest.rpartition(ARROW)
-    if not arrow:
-        body, action = rest, "finish"
-        if _CLOSE_ARROW.search(rest):
-            raise BadValue("an action stands behind ' -> ', with a space on both sides of the arrow")
-    read, repeat = read_action(action)
-    return m.Monitor(name, (m.Step(_READERS[kind](body), read, repeat),))
+        return _metric(rest, within("its name", name, ShortName) if name else "")
+    conditions = [_combined(parts) for parts, _ in steps]
+    actions = [read_action(action) for _, action in steps]
+    made = [m.Step(condition, *action) for condition, action in zip(conditions, actions, strict=True)]
+    return m.Monitor(within("its name", name or _kind(made[0].condition), ShortName), tuple(made))
+
+
+def _steps(text: str) -> list[tuple[list[tuple[str, str]], str]]:
+    """What is watched one after the other: parts, each with the word before it, and an action."""
+    steps: list[tuple[list[tuple[str, str]], str]] = []
+    parts: list[tuple[str, str]] = []
+    word, begin = "then", 0
+    joints = [*_JOINT.finditer(text), None]
+    for joint in joints:
+        part = text[begin : joint.start() if joint is not None else len(text)]
+        if joint is not None:
+            _check_joint(part, joint)
+        following = joint["word"] if joint is not None else "then"
+        if following != "then":
+            if ARROW in part:
+                raise BadValue(f"{shown(part)} is a part of a combination: its action stands at the end of all")
+            parts.append((word, part))
+        else:
+            body, arrow, action = part.rpartition(ARROW)
+            if not arrow:
+                body, action = part, "finish" if joint is None else "none"
+                if _CLOSE_ARROW.search(part):
+                    raise BadValue("an action stands behind ' -> ', with a space on both sides of the arrow")
+            steps.append(([*parts, (word, body)], action))
+            parts = []
+        word = following
+        begin = joint.end() if joint is not None else 0
+    _check_words(text)
+    return steps
+
+
+def _check_joint(before: str, joint: re.Match[str]) -> None:
+    if "metric" in {before.partition(":")[0], joint["kind"]}:
+        raise BadValue("a metric records numbers and fires never: it is a monitor of its own, and no part of others")
+    if joint["name"]:
+        raise BadValue(f"only the whole has a name, before its first kind: leave {shown(joint['name'])} out")
+
+
+def _check_words(text: str) -> None:
+    """Refuse what looks like a mistyped kind behind `or`, `and` or `then`: it would be taken for a pattern."""
+    for found in _NEARLY.finditer(text):
+        if found[1] not in (*_READERS, "metric") and (hint := did_you_mean(found[1], (*_READERS, "metric"))):
+            raise BadValue(f"{found[1]!r} is no kind{hint} If it is a part of the pattern, write [ ] for the blank")
+
+
+def _combined(parts: list[tuple[str, str]]) -> m.Condition:
+    """The condition that some parts make; `and` binds more than `or`."""
+    either: list[list[m.Condition]] = []
+    for word, part in parts:
+        kind, _, body = part.partition(":")
+        read = _READERS[kind.strip()](body)
+        if word == "and":
+            either[-1].append(read)
+        else:
+            either.append([read])
+    found = [each[0] if len(each) == 1 else m.AllOf(tuple(each)) for each in either]
+    return found[0] if len(found) == 1 else m.AnyOf(tuple(found))
 
 
 def _place(text: str) -> tuple[str, str]:
@@ -189,13 +258,24 @@ def _regex(text: str) -> m.Condition:
     return m.AnyOf(tuple([m.Regex(stream, pattern, **options) for stream in m.STREAMS]))
 
 
+def _reported(text: str) -> m.Condition:
+    name, options = _split(text, {"below": _float, "above": _float})
+    return m.Regex(m.REPORTED, m.reported_pattern(within("the metric", name.strip(), ShortName)), **options)
+
+
 def _plateau(text: str) -> m.Condition:
     where, text = _place(text)
+    is_reported = not where and text.startswith(_REPORTED) and "(" not in text  # a name: a pattern has a group
     text, options = _split(text, {"slope": _yes, "total": _count, "metric": _name})
     pattern, numbers = _numbers(text, 2)
     last = pattern.rpartition(",")[2].strip()
     if not numbers and not options and "," in pattern and last[:1] in set("0123456789.+-"):
         raise BadValue(f"{shown(last)} is not a number; a plateau is plateau:PATTERN,WINDOW,BELOW")
+    if is_reported:
+        name = within("the metric", pattern.removeprefix(_REPORTED).strip(), ShortName)
+        where, pattern = m.REPORTED, m.reported_pattern(name)
+        if options.setdefault("metric", name) != name:
+            raise BadValue("the metric is named twice: leave metric= out")
     within("its pattern", pattern, m.Pattern)
     options.setdefault("metric", name_in(pattern))
     if numbers:
@@ -232,6 +312,8 @@ def _memory(text: str) -> m.Condition:
 
 def _silent(text: str) -> m.Condition:
     where, text = _place(text)
+    if text.startswith(_REPORTED):
+        where, text = m.REPORTED, text.removeprefix(_REPORTED)
     seconds = _time("the time", text)
     if not seconds:
         raise BadValue("the time must be above 0")
@@ -240,6 +322,7 @@ def _silent(text: str) -> m.Condition:
 
 _READERS: Final[Mapping[str, Callable[[str], m.Condition]]] = {
     "regex": _regex,
+    "reported": _reported,
     "created": _created,
     "exec": _exec,
     "plateau": _plateau,
@@ -247,6 +330,10 @@ _READERS: Final[Mapping[str, Callable[[str], m.Condition]]] = {
     "memory": _memory,
     "silent": _silent,
 }
+_JOINT: Final = re.compile(
+    rf" (?P<word>or|and|then) (?=(?P<name>[^\s=:]{{1,200}}=)?(?P<kind>{'|'.join((*_READERS, 'metric'))}):)"
+)
+_NEARLY: Final = re.compile(r" (?:or|and|then) ([a-z]{2,12}):")
 
 
 def _metric(text: str, name: str) -> m.Metric:
@@ -356,45 +443,91 @@ def _write(item: m.Monitor | m.Metric) -> str:
         options = [f"total={item.total}"] if item.total else []
         options += [f"at={'/'.join(map(str, item.checkpoints))}"] if item.checkpoints else []
         return f"{name}metric:{_placed(item.where, item.pattern, 'stdout')}{_joined(options)}"
-    step = item.steps[0]
-    kind, body = _written(step.condition)
-    action = _action_text(step.action)
-    if step.repeat:
-        action = f"repeat {action}"
-    name = "" if item.name == kind else f"{item.name}="
-    if action == "finish" and ARROW not in body:
-        return f"{name}{kind}:{body}"
-    return f"{name}{kind}:{body}{ARROW}{action}"
+    texts = []
+    for place, step in enumerate(item.steps, 1):
+        body = _condition_text(step.condition)
+        action = _action_text(step.action)
+        if step.repeat:
+            action = f"repeat {action}"
+        usual = "finish" if place == len(item.steps) else "none"
+        texts.append(body if action == usual and ARROW not in body else f"{body}{ARROW}{action}")
+    name = "" if item.name == _kind(item.steps[0].condition) else f"{item.name}="
+    return name + " then ".join(texts)
+
+
+def _kind(condition: m.Condition) -> str:
+    """What a monitor is called that has no name: as its first condition, any or all."""
+    if isinstance(condition, m.AllOf):
+        return "all"
+    if isinstance(condition, m.AnyOf) and not _is_both(condition):
+        return "any"
+    return _written(condition)[0]
+
+
+def _is_both(condition: m.AnyOf) -> bool:
+    """Whether it is one pattern on both streams."""
+    members = condition.members
+    return len(members) == len(m.STREAMS) and all(
+        isinstance(one, m.Regex) and one == replace(members[0], where=stream)
+        for one, stream in zip(members, m.STREAMS, strict=True)
+    )
+
+
+def _condition_text(condition: m.Condition) -> str:
+    """A condition as text; one that reads as something else if it has none."""
+    if isinstance(condition, m.AnyOf) and not _is_both(condition):
+        return " or ".join([_condition_text(member) for member in condition.members])
+    if isinstance(condition, m.AllOf):
+        return " and ".join([_condition_text(member) for member in condition.members])
+    return ":".join(_written(condition))
 
 
 def _written(condition: m.Condition) -> tuple[str, str]:
-    """The kind of a condition, and its text; a text that reads as something else if it has none."""
-    if isinstance(condition, m.AnyOf):
-        first = condition.members[0]
-        return ("regex", _regex_text(first, "")) if isinstance(first, m.Regex) else ("any", "")
-    if isinstance(condition, m.Regex):
-        return "regex", _regex_text(condition, condition.where)
-    if isinstance(condition, m.FileCreated):
-        return "created", condition.path
-    if isinstance(condition, m.Executable):
-        return "exec", f"{condition.command},every={_seconds(condition.every)},timeout={_seconds(condition.timeout)}"
-    if isinstance(condition, m.Plateau):
-        options = [str(condition.window), repr(condition.below), *(["slope"] if condition.slope else [])]
-        options += [f"total={condition.total}"] if condition.total else []
-        options += [f"metric={condition.metric}"] if condition.metric != name_in(condition.pattern) else []
-        return "plateau", _placed(condition.where, condition.pattern, "stdout") + _joined(options)
-    if isinstance(condition, m.After):
-        return "after", _seconds(condition.seconds)
-    if isinstance(condition, m.Memory):
-        return "memory", _bytes(condition.above)
-    if isinstance(condition, m.Silent):
-        return "silent", _placed(condition.where, _seconds(condition.seconds), "")
+    """The kind of a condition that is not made of others, and its text; one that reads as something else if none."""
+    match condition:
+        case m.AnyOf(members=(m.Regex() as first, *_)):
+            return "regex", _regex_text(first, first.pattern, "")
+        case m.Regex() if name := _reported_name(condition):
+            return "reported", _regex_text(condition, name, "")
+        case m.Regex():
+            return "regex", _regex_text(condition, condition.pattern, condition.where)
+        case m.FileCreated():
+            return "created", condition.path
+        case m.Executable(command, every, timeout):
+            return "exec", f"{command},every={_seconds(every)},timeout={_seconds(timeout)}"
+        case m.Plateau():
+            return "plateau", _plateau_text(condition)
+        case m.After():
+            return "after", _seconds(condition.seconds)
+        case m.Memory():
+            return "memory", _bytes(condition.above)
+        case m.Silent(seconds, where):
+            said = _seconds(seconds)
+            return "silent", _REPORTED + said if where == m.REPORTED else _placed(where, said, "")
     return "custom", ""
 
 
-def _regex_text(condition: m.Regex, where: str) -> str:
+def _regex_text(condition: m.Regex, pattern: str, where: str) -> str:
     options = [f"{name}={value!r}" for name in ("below", "above") if (value := getattr(condition, name)) is not None]
-    return _placed(where, condition.pattern, "") + _joined(options)
+    return _placed(where, pattern, "") + _joined(options)
+
+
+def _plateau_text(condition: m.Plateau) -> str:
+    options = [str(condition.window), repr(condition.below), *(["slope"] if condition.slope else [])]
+    options += [f"total={condition.total}"] if condition.total else []
+    name = _reported_name(condition)
+    if name and name == condition.metric:
+        return _REPORTED + name + _joined(options)
+    options += [f"metric={condition.metric}"] if condition.metric != name_in(condition.pattern) else []
+    return _placed(condition.where, condition.pattern, "stdout") + _joined(options)
+
+
+def _reported_name(condition: m.Regex | m.Plateau) -> str:
+    """The name of the reported numbers that it looks at; empty if it has another pattern."""
+    if condition.where != m.REPORTED:
+        return ""
+    name = re.sub(r"\\(.)", r"\1", condition.pattern.removeprefix("^").removesuffix("=(.*)"))
+    return name if m.reported_pattern(name) == condition.pattern else ""
 
 
 def _placed(where: str, text: str, usual: str) -> str:

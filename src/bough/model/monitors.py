@@ -25,6 +25,7 @@ from bough.model.bounds import Count, Duration, FilePath, Finite, Name, ShortNam
 MOST_MONITORS = 64  # of one task, metrics included
 MOST_PLANS = 64  # that watch one task: its own, those of its groups, and those that were added later
 MOST_STEPS = 16  # of one monitor
+MOST_MEMBERS = 16  # of one condition that is made of others
 DEEPEST = 8  # conditions within conditions
 MOST_FUNCTION = 1 << 20  # bytes of a pickled function
 MOST_CHECKPOINTS = 256  # steps of a metric that are always recorded
@@ -37,8 +38,10 @@ Window = Annotated[int, Meta(ge=2, le=100_000)]  # of values
 Limit = Annotated[float, Meta(ge=0, le=1e300)]
 Times = Annotated[int, Meta(ge=1, le=1000)]
 Checkpoints = Annotated[tuple[Count, ...], Meta(max_length=MOST_CHECKPOINTS)]
-Where = FilePath  # "stdout", "stderr", or the path of a file, relative to where the task runs
+Where = FilePath  # "stdout", "stderr", "reported", or the path of a file, relative to where the task runs
 STREAMS = ("stdout", "stderr")
+MOST_REPORTED_LINES = 1 << 18  # bytes of what a task reported that are kept for a watcher or a plan that is new
+REPORTED = "reported"  # the numbers that a task reports of itself, as lines; see `reported_line`
 
 
 # --- what a step does when it fires ------------------------------------------------------------------
@@ -162,13 +165,13 @@ class Silent(msgspec.Struct, frozen=True, array_like=True, tag="silent"):
 class AnyOf(msgspec.Struct, frozen=True, array_like=True, tag="any"):
     """One of some conditions is met."""
 
-    members: Annotated[tuple[Condition, ...], Meta(min_length=1, max_length=16)]
+    members: Annotated[tuple[Condition, ...], Meta(min_length=1, max_length=MOST_MEMBERS)]
 
 
 class AllOf(msgspec.Struct, frozen=True, array_like=True, tag="all"):
     """Each of some conditions has been met, at whatever time."""
 
-    members: Annotated[tuple[Condition, ...], Meta(min_length=1, max_length=16)]
+    members: Annotated[tuple[Condition, ...], Meta(min_length=1, max_length=MOST_MEMBERS)]
 
 
 Condition = Regex | FileCreated | Custom | Executable | Plateau | After | Memory | Silent | AnyOf | AllOf
@@ -256,6 +259,8 @@ def check_action(action: MonitorAction) -> None:
 def check_plan(plan: WatchPlan) -> None:
     """Refuse what the types let pass: patterns that are none, or lack the group they need; endless depth."""
     for monitor in plan.monitors:
+        if len(monitor.steps) > MOST_STEPS:
+            raise BadValue(f"monitor {monitor.name!r} has {len(monitor.steps)} steps; {MOST_STEPS} are possible")
         for step in monitor.steps:
             if step.repeat and isinstance(step.action, ENDING):
                 raise BadValue(f"monitor {monitor.name!r} ends the task when it fires: it cannot repeat")
@@ -264,6 +269,8 @@ def check_plan(plan: WatchPlan) -> None:
         if any(isinstance(step.action, ENDING) for step in monitor.steps[:-1]):
             raise BadValue(f"monitor {monitor.name!r}: a step that ends the task must be the last one")
     for metric in plan.metrics:
+        if metric.where == REPORTED:
+            raise BadValue(f"metric {metric.name!r}: numbers that a task reports are recorded already, by their names")
         found = compile_pattern(metric.pattern, f"metric {metric.name!r}")
         if not found.groupindex and found.groups != 1:
             raise BadValue(
@@ -305,8 +312,28 @@ def _check_condition(condition: Condition, name: str) -> None:
                 f"monitor {name!r}: its pattern {shown(condition.pattern)} needs exactly one group, which holds the "
                 "value, as in score=([-0-9.]+)"
             )
+    elif isinstance(condition, AnyOf | AllOf) and len(condition.members) > MOST_MEMBERS:
+        found_many = len(condition.members)
+        raise BadValue(f"monitor {name!r} has {found_many} conditions in one; {MOST_MEMBERS} are possible")
     if isinstance(condition, Regex | Plateau | Silent) and "\0" in condition.where:
         raise BadValue(f"monitor {name!r}: a path holds no NUL")
+
+
+# --- numbers that tasks report of themselves -----------------------------------------------------------
+
+
+def reported_line(name: str, value: float) -> bytes:
+    """What stands for a number that a task reports: a line of the place `reported`, such as `score=-1.5`."""
+    return f"{_in_one_line(name)}={value!r}\n".encode("utf-8", "replace")
+
+
+def reported_pattern(name: str) -> str:
+    """The pattern that finds the numbers that a task reports under a name."""
+    return f"^{re.escape(_in_one_line(name))}=(.*)"
+
+
+def _in_one_line(name: str) -> str:
+    return "".join([letter if letter.isprintable() else "?" for letter in name])
 
 
 # --- what a plan looks at ------------------------------------------------------------------------------
@@ -320,7 +347,7 @@ def all_conditions(plan: WatchPlan) -> Iterator[Condition]:
 
 
 def places_read(plan: WatchPlan) -> set[str]:
-    """The places whose lines a plan reads: "stdout", "stderr", paths."""
+    """The places whose lines a plan reads: "stdout", "stderr", "reported", paths."""
     found = {metric.where for metric in plan.metrics}
     for condition in all_conditions(plan):
         if isinstance(condition, Regex | Plateau):
@@ -335,3 +362,8 @@ def places_followed(plan: WatchPlan) -> set[str]:
         if isinstance(condition, Silent):
             found.update([condition.where] if condition.where else STREAMS)
     return found
+
+
+def files_followed(plan: WatchPlan) -> set[str]:
+    """The files among the places that a plan follows."""
+    return places_followed(plan).difference((*STREAMS, REPORTED))

@@ -46,6 +46,7 @@ __all__ = [
     "Plateau",
     "Regex",
     "Remote",
+    "Reported",
     "Restart",
     "Signal",
     "Silent",
@@ -106,10 +107,7 @@ class _Chain(Monitor):
 
     def _steps(self, pack: Pack) -> tuple[tuple[m.Condition, m.MonitorAction | None, bool], ...]:
         first, following = self._members
-        found = (*first._steps(pack), *following._steps(pack))
-        if len(found) > m.MOST_STEPS:
-            raise BadValue(f"monitor {self.name!r} has {len(found)} steps; {m.MOST_STEPS} are possible")
-        return found
+        return (*first._steps(pack), *following._steps(pack))
 
     def _condition(self, pack: Pack) -> m.Condition:
         raise BadValue(f"{self!r} watches for one thing after the other; that is no condition of any_of or all_of")
@@ -211,18 +209,19 @@ class Executable(Monitor):
 
 
 class Plateau(Monitor):
-    """The last `window` numbers that a pattern finds hardly change any more.
+    """The last `window` numbers that a pattern finds hardly change any more; or that the task reports as `metric`.
 
     The pattern has one group, which holds the number. Measured by the standard deviation of the window, or with
     `slope=True` by the slope of the line through it. The numbers are recorded as a metric; without `metric=` it has the
-    word before the group for a name: `score=(...)` is `score`. `total` is how many numbers a whole run gives.
+    word before the group for a name: `score=(...)` is `score`. `total` is how many numbers a whole run gives. Without a
+    pattern the numbers are those that the task reports: `Plateau(metric="score")`, `bough.here().report(score=...)`.
     """
 
     kind = "plateau"
 
     def __init__(
         self,
-        pattern: str,
+        pattern: str | None = None,
         window: int = 25,
         below: float = 1e-4,
         *,
@@ -233,6 +232,14 @@ class Plateau(Monitor):
         do: Action = None,
         name: str | None = None,
     ) -> None:
+        if pattern is None:
+            if metric is None:
+                raise BadValue(
+                    "a plateau needs a pattern that finds numbers, or metric= for those that the task reports"
+                )
+            if where != "stdout":
+                raise BadValue(f"numbers in {shown(where)} are found by a pattern, such as score=([-0-9.]+)")
+            pattern, where = m.reported_pattern(within("metric", metric, ShortName)), m.REPORTED
         self.pattern = _pattern(pattern)
         self.window = within("window", window, m.Window)
         self.below = within("below", _number("below", below), m.Limit)
@@ -244,6 +251,33 @@ class Plateau(Monitor):
 
     def _condition(self, pack: Pack) -> m.Condition:
         return m.Plateau(self.pattern, self.window, self.below, self.where, self.slope, self.metric, self.total)
+
+
+class Reported(Monitor):
+    """The task reports a number under a name, `bough.here().report(score=...)`, which is as wanted.
+
+    `below` and `above` compare it. Without them, any number counts.
+    """
+
+    kind = "reported"
+
+    def __init__(
+        self,
+        metric: str,
+        *,
+        below: float | None = None,
+        above: float | None = None,
+        do: Action = None,
+        name: str | None = None,
+        repeat: bool = False,
+    ) -> None:
+        self.metric = within("metric", metric, ShortName)
+        self.below = None if below is None else _number("below", below)
+        self.above = None if above is None else _number("above", above)
+        super().__init__(do, name, repeat=repeat)
+
+    def _condition(self, pack: Pack) -> m.Condition:
+        return m.Regex(m.REPORTED, m.reported_pattern(self.metric), b"", self.below, self.above)
 
 
 class After(Monitor):

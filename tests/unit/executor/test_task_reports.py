@@ -9,6 +9,7 @@ from bough.executor.reports import Reports
 from bough.executor.task_reports import TaskReports
 from bough.model.events.news import CallsEnded, WorkFailed, WorkObserved, WorkSucceeded
 from bough.model.ids import SpanId
+from bough.model.monitors import MOST_REPORTED_LINES
 from bough.model.observations import Points
 from bough.model.outcomes import Cause, Failure
 from bough.wire.framing import News
@@ -116,6 +117,30 @@ def test_only_the_tasks_that_end_are_told_early(clock: Clock, end: News, is_told
     kept.add(end)
     assert values(kept)[1:] == ([(2.0, 2.0)] if is_told else [])
     assert kept.all[-1] is end
+
+
+def test_the_last_reports_are_kept_as_lines_which_somebody_may_hear(clock: Clock) -> None:
+    kept = Kept()
+    reports = TaskReports(kept)
+    heard: list[tuple[SpanId, int, bytes]] = []
+    reports.take(SPAN, 1, Report({"score": 1.0}))
+    reports.hear = lambda span, index, lines: heard.append((span, index, lines))
+    reports.take(SPAN, 1, Report({"score": -2.5, "a\nb": 1e300}, step=3.0))
+    assert heard == [(SPAN, 1, b"step=3.0\nscore=-2.5\na?b=1e+300\n")]
+    assert reports.lines(SPAN, 1) == (b"score=1.0\n" + heard[0][2], 0)
+    assert reports.lines(SPAN, 0) == (b"", 0)
+    kept.add(WorkSucceeded(SPAN, 1, 2, 1.0))
+    assert reports.lines(SPAN, 1) == (b"", 0)
+
+
+def test_the_kept_lines_are_bounded_and_whole(clock: Clock) -> None:
+    reports = TaskReports(Kept())
+    count = 40_000
+    for number in range(count):
+        reports.take(SPAN, 0, Report({"score": float(number)}))
+    lines, skipped = reports.lines(SPAN, 0)
+    assert len(lines) <= MOST_REPORTED_LINES
+    assert lines == b"".join([b"score=%r\n" % float(number) for number in range(skipped, count)])
 
 
 def test_a_task_cannot_report_ever_new_metrics(clock: Clock) -> None:

@@ -55,6 +55,34 @@ MEANINGS = {
     "regex:best (.*) -> repeat emit best": one("regex", streams("best (.*)"), m.Emit("best"), repeat=True),
     "regex:x -> none": one("regex", streams("x"), m.NoAction()),
     "after:0 -> finish grace=0": one("after", m.After(0.0), m.Finish(0.0)),
+    "silent:10min or memory:4GB -> restart 3": one(
+        "any", m.AnyOf((m.Silent(600.0), m.Memory(4_000_000_000))), m.Restart(3)
+    ),
+    "both=created:a and regex:stdout:b": one("both", m.AllOf((m.FileCreated("a"), m.Regex("stdout", "b")))),
+    "created:a and after:1s or regex:b or after:1h -> fail": one(
+        "any", m.AnyOf((m.AllOf((m.FileCreated("a"), m.After(1.0))), streams("b"), m.After(3600.0))), m.Fail()
+    ),
+    "regex:ready then after:1h -> fail": m.Monitor(
+        "regex", (m.Step(streams("ready"), m.NoAction()), m.Step(m.After(3600.0), m.Fail()))
+    ),
+    "slow=regex:a -> b -> tag warm then created:x or after:1h -> emit it then silent:5s": m.Monitor(
+        "slow",
+        (
+            m.Step(streams("a -> b"), m.AddTag("warm")),
+            m.Step(m.AnyOf((m.FileCreated("x"), m.After(3600.0))), m.Emit("it")),
+            m.Step(m.Silent(5.0)),
+        ),
+    ),
+    "regex:this or that: and then some": one("regex", streams("this or that: and then some")),
+    "exec:test -s a && test -s b or test -s c,every=5s": one(
+        "exec", m.Executable("test -s a && test -s b or test -s c", 5.0)
+    ),
+    "regex:this or[ ]after:that": one("regex", streams("this or[ ]after:that")),
+    "reported:score,below=-5 -> fail": one("reported", m.Regex("reported", "^score=(.*)", below=-5.0), m.Fail()),
+    "reported:a.b": one("reported", m.Regex("reported", r"^a\.b=(.*)")),
+    "plateau:reported:score,25,1e-4": one("plateau", m.Plateau("^score=(.*)", 25, 1e-4, "reported", metric="score")),
+    "plateau:reported: score=(.*),9": one("plateau", m.Plateau("reported: score=(.*)", 9, metric="score")),
+    "silent:reported:1min -> restart": one("silent", m.Silent(60.0, "reported"), m.Restart()),
     "metric:score=([-0-9.]+)": m.Metric("score=([-0-9.]+)", "score"),
     "energy=metric:stderr:a -> ([0-9]+),total=9,at=3/6": m.Metric("a -> ([0-9]+)", "energy", "stderr", 9, (3, 6)),
 }
@@ -100,6 +128,23 @@ REFUSED = {
     "regex:\udc80": "valid Unicode",
     "regex:" + "x" * 5000: "4096",
     "regex:" + "x" * 100_000: "80000 characters",
+    "any:x": "silent:10min or memory:4GB",
+    "regex:a -> fail or after:1h": "its action stands at the end",
+    "regex:a or aftr:1h": "did you mean after?",
+    "regex:a or late=after:1h": "only the whole has a name",
+    "metric:x=(.) or after:1h": "no part of others",
+    "after:1h and metric:x=(.)": "no part of others",
+    "regex:a then after:1h ->fail": "a space on both sides",
+    "regex:a -> fail then after:1h": "must be the last one",
+    "regex:a -> repeat finish then after:1h": "cannot repeat",
+    " or ".join(["after:1h"] * 17): "17 conditions in one; 16 are possible",
+    " then ".join(["after:1h"] * 17): "17 steps; 16 are possible",
+    "regex:( or after:1h": "no regular expression",
+    "after:1h or ": "the time is '1h or '",
+    "reported:": "the metric is ''",
+    "reported:x,below=two": "below is 'two'",
+    "plateau:reported:x,25,1e-4,metric=y": "named twice",
+    "plateau:reported:,25": "the metric is ''",
 }
 
 
@@ -143,11 +188,14 @@ def test_what_has_no_text_is_not_written() -> None:
         m.AnyOf((m.After(1.0),)),
         m.Regex("a:b", "x"),
         m.Regex("stdout", "x=(.),below=3"),
-        m.AnyOf((m.Regex("stdout", "x"), m.Regex("stderr", "y"))),
+        m.AllOf((m.After(1.0), m.AnyOf((m.After(2.0), m.Memory(5))))),
+        m.AnyOf((m.AnyOf((m.After(2.0), m.Memory(5))), m.After(1.0))),
+        m.AnyOf((m.Custom(b"function"), m.After(1.0))),
+        m.Regex("stdout", "this or after:that"),
     ):
         with pytest.raises(UserError, match="say it in Python"):
             monitor_text(one("it", condition))
-    two = m.Monitor("regex", (m.Step(streams("x"), m.NoAction()), m.Step(streams("y"))))
+    two = m.Monitor("regex", (m.Step(m.Custom(b"function"), m.NoAction()), m.Step(streams("y"))))
     with pytest.raises(UserError, match="say it in Python"):
         monitor_text(two)
 
@@ -169,7 +217,9 @@ conditions = st.one_of(
     ),
     st.builds(m.After, times),
     st.builds(m.Memory, st.integers(0, 1 << 62)),
-    st.builds(m.Silent, times, st.one_of(places, st.just(""))),
+    st.builds(m.Silent, times, st.one_of(places, st.sampled_from(["", "reported"]))),
+    st.builds(lambda name, low: m.Regex("reported", m.reported_pattern(name), b"", low), words, finite),
+    st.builds(lambda name: m.Plateau(m.reported_pattern(name), where="reported", metric=name), words),
 )
 actions = st.one_of(
     st.builds(m.Finish, times),
@@ -180,9 +230,11 @@ actions = st.one_of(
     st.builds(m.Emit, words),
     st.just(m.NoAction()),
 )
-steps = st.builds(m.Step, conditions, actions, st.booleans())
+each = st.one_of(conditions, st.builds(m.AllOf, st.lists(conditions, min_size=2, max_size=3).map(tuple)))
+combined = st.one_of(each, st.builds(m.AnyOf, st.lists(each, min_size=2, max_size=3).map(tuple)))
+steps = st.builds(m.Step, combined, actions, st.booleans())
 monitors = st.one_of(
-    st.builds(lambda name, step: m.Monitor(name, (step,)), words, steps),
+    st.builds(lambda name, made: m.Monitor(name, tuple(made)), words, st.lists(steps, min_size=1, max_size=3)),
     st.builds(m.Metric, patterns, words, places, st.integers(0, 1 << 62), st.tuples(st.integers(0, 99))),
 )
 
@@ -195,6 +247,21 @@ def test_what_is_written_reads_as_the_same(item: m.Monitor | m.Metric) -> None:
         return
     assert read_monitor(text) == item
     assert monitor_text(read_monitor(text)) == text
+
+
+whole = [
+    one("x", m.After(1.0)).steps[0],
+    m.Step(m.FileCreated("a b"), m.AddTag("now or never")),
+    m.Step(streams("E=(.*)", below=2.0), m.Emit("best"), repeat=True),
+    m.Step(m.AllOf((m.FileCreated("a"), m.Memory(1000))), m.NoAction()),
+    m.Step(m.AnyOf((m.AllOf((streams("x"), m.Silent(5.0))), m.Executable("test -s a"), m.After(7.0))), m.NoAction()),
+]
+
+
+@given(st.lists(st.sampled_from(whole[1:]), max_size=4), st.sampled_from(whole))
+def test_what_has_a_text_keeps_it_in_a_row_of_steps(before: list[m.Step], last: m.Step) -> None:
+    item = m.Monitor("row", (*before, last))
+    assert read_monitor(monitor_text(item)) == item
 
 
 plain = st.text(st.sampled_from("abcxyz(),.:=+*[]{}0123456789<> "), min_size=1, max_size=20).filter(
@@ -214,7 +281,9 @@ def test_a_plateau_keeps_any_pattern_before_its_two_numbers(pattern: str, window
 
 @given(st.sampled_from(["regex:", "plateau:x=(.)", "after:", "metric:", "exec:", "memory:", "silent:", ""]), st.data())
 def test_any_text_is_a_monitor_or_a_clear_error(begin: str, data: st.DataObject) -> None:
-    text = begin + data.draw(st.one_of(words, st.text(max_size=40)))
+    joint = st.sampled_from([" or ", " and ", " then ", " or after:", " then regex:", " and x=silent:", " -> fail"])
+    parts = st.lists(st.one_of(words, joint, st.text(max_size=40)), min_size=1, max_size=4)
+    text = begin + "".join(data.draw(parts))
     try:
         item = read_monitor(text)
     except BadValue as error:

@@ -68,6 +68,7 @@ class Progress:
         self._counts: dict[int, list[int]] = {root: [0] * _STATES, ASIDE: [0] * _STATES}
         self._paths: dict[int, str] = {root: ""}
         self._children: dict[int, list[int]] = {root: []}
+        self._parents: dict[int, int] = {}
 
     # --- news ---------------------------------------------------------------------------------------
 
@@ -77,6 +78,7 @@ class Progress:
             self._counts[group] = [0] * _STATES
             self._children[group] = []
             self._children[parent].append(group)
+            self._parents[group] = parent
             above = self._paths[parent]
             self._paths[group] = f"{above}/{name}" if above else name
 
@@ -113,6 +115,13 @@ class Progress:
         with self.condition:
             total = self._total(self._root if group is None else group)
         return {state.label: total[state] for state in _SHOWN}
+
+    def around(self, group: int) -> list[int]:
+        """A group and all that it is in, the workflow's own last."""
+        found = [group]
+        while (parent := self._parents.get(found[-1])) is not None:
+            found.append(parent)
+        return found
 
     def groups(self) -> list[GroupLine]:
         """All groups in the order in which they were made, each with its own tasks only."""

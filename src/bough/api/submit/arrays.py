@@ -81,9 +81,11 @@ def send_array(session: SessionLike, settings: TaskOptions, group: int, parts: A
     if settings.extras.same_host_as or settings.extras.final:
         word = "final" if settings.extras.final else "affinity"
         raise UserError(f"{word}=True is for single tasks, not for the tasks of an array; submit them one by one")
-    plan = settings.extras.checkpoint
-    if plan is not None and not plan.file.startswith("/"):  # a sweep of commands has placed its own
-        raise UserError("checkpoint= is for single tasks and for sweeps of commands, not for map, feed and functions")
+    if settings.extras.checkpoint is not None and parts.kind is Kind.FUNCTION:  # commands know where they run
+        from bough.api.submit.checkpoint_options import placed
+
+        here = os.getcwd()
+        settings = msgspec.structs.replace(settings, extras=placed(settings.extras, here, here, is_array=True))
     with session.groups.ordered(group) as order:
         if order is not None and (parts.length or parts.open):
             after, settings = order.array_waits(after), order.settled(settings)

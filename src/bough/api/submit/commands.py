@@ -288,6 +288,8 @@ def open_command_array(
     names = tuple(dict.fromkeys(slot.name for slot in slots_of(text, parameters) if slot.name not in parameters))
     if not names:
         raise InvalidWorkload(f"feed: {text!r:.60} has no {{slot}} that an item could fill")
+    if settings.extras.checkpoint is not None:
+        settings = replace(settings, extras=_with_checkpoint(settings, said, is_array=True))
     example = Tie(dict.fromkeys(names, ("",)))
     planned = plan_sweep(
         text, example, parameters, cwd=directory(said), shell=said["shell"], env=said["env"], stdin=said["stdin"]

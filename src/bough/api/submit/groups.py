@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from bough.api.submit.context import OpenGroup, SessionLike
     from bough.api.submit.options import TaskOptions
     from bough.model.ids import BlobId, GroupId
-    from bough.monitors import Metric, Monitor
+    from bough.monitors import Metric, Monitor, Remote
     from bough.monitors.comparison import Rule
 
 PROLOGUE = "prologue"  # what the subgroup is called that runs before the others
@@ -142,8 +142,11 @@ class Group(Submitter):
         """End everything in it that is running; returns how many tasks that was."""
         return self._session.kill(self)
 
-    def monitor(self, *monitors: Monitor | Metric | str) -> None:
-        """Have its tasks, and those below it, watched from now on, also those that are still to come."""
+    def monitor(self, *monitors: Monitor | Metric | Remote | str) -> None:
+        """Have its tasks, and those below it, watched from now on, also those that are still to come.
+
+        A `Remote` watches those that this script has submitted, or submits.
+        """
         self._session.registry.monitor([(Dep(On.GROUP, self.id), 0)], monitors)
 
     def rule(self, rule: Rule | None) -> None:

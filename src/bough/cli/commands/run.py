@@ -24,7 +24,15 @@ from typing import TYPE_CHECKING
 
 from bough.cli.command_texts import many_commands, one_command
 from bough.cli.main import Command, make_parser, put_on_path
-from bough.cli.option_values import add_monitor_argument, add_rule_argument, count, path_name, ruled
+from bough.cli.option_values import (
+    add_checkpoint_arguments,
+    add_monitor_argument,
+    add_rule_argument,
+    checkpointed,
+    count,
+    path_name,
+    ruled,
+)
 from bough.cli.output import Output, choose, print_json
 from bough.cli.profiles import add_profile_argument, apply_profiles
 from bough.cli.targets.locate import add_server_argument, store_of
@@ -53,7 +61,7 @@ EXAMPLES = (
 _DIGITS = 6  # of a number of cores
 _KINDS = ("sleep", "cpu")  # of emulated tasks
 _OF_TASKS = ("memory", "gpus", "timeout", "retries")  # options of each command
-OF_COMMANDS = ("each_line", "array", "keep_order", "monitor", "rule", *_OF_TASKS)
+OF_COMMANDS = ("each_line", "array", "keep_order", "monitor", "rule", "checkpoint", "checkpoint_file", *_OF_TASKS)
 
 Twin = tuple[str, int]  # the text of a command, and which one of this text in its run
 
@@ -87,6 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--retries", type=count, metavar="N", help="try a command that failed up to N more times")
     add_monitor_argument(parser)
     add_rule_argument(parser)
+    add_checkpoint_arguments(parser)
     parser.add_argument("--policy", metavar="NAME", help="the placement policy, such as fifo (default) or sjf")
     parser.add_argument(
         "--fresh",
@@ -337,6 +346,7 @@ def _run_commands(args: argparse.Namespace, output: Output, words: list[str]) ->
     name = args.name or command_name(words[0]) or "command"
     options = {key: getattr(args, key) for key in _OF_TASKS if getattr(args, key) is not None}
     options |= ruled(args.monitor, args.rule, many=many is not None)
+    options |= checkpointed(args.checkpoint, args.checkpoint_file)
 
     def work() -> int:
         if many is None:

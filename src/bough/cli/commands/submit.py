@@ -16,7 +16,17 @@ import msgspec
 
 from bough.cli.command_texts import many_commands, one_command
 from bough.cli.main import Command, make_parser
-from bough.cli.option_values import add_monitor_argument, add_rule_argument, amount, count, path_name, ruled, whole
+from bough.cli.option_values import (
+    add_checkpoint_arguments,
+    add_monitor_argument,
+    add_rule_argument,
+    amount,
+    checkpointed,
+    count,
+    path_name,
+    ruled,
+    whole,
+)
 from bough.cli.output import Output, choose
 from bough.cli.profiles import add_profile_argument, apply_profiles
 from bough.cli.targets.locate import add_server_argument
@@ -37,7 +47,7 @@ EXAMPLES = (
 QUEUE = "default"
 OF_COMMANDS = (
     *("array", "each_line", "after", "cores", "memory", "gpus", "resource", "timeout", "retries", "replay", "priority"),
-    *("group", "monitor", "rule"),
+    *("group", "monitor", "rule", "checkpoint", "checkpoint_file"),
 )
 
 
@@ -70,6 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_monitor_argument(parser)
     add_rule_argument(parser)
+    add_checkpoint_arguments(parser)
     parser.add_argument("--priority", type=whole, metavar="N", help="higher goes first")
     parser.add_argument(
         "--array", metavar="RANGE", help="a task for each number of 1-1000 or 1,5,10-20: {} or {index}, $BOUGH_INDEX"
@@ -138,7 +149,8 @@ def submit_command(args: argparse.Namespace, words: Sequence[str]) -> SubmittedW
             if (value := getattr(args, name)) is not None
         }
         | ({"resources": _resources(args.resource)} if args.resource else {})
-        | ruled(args.monitor, args.rule, many=bool(args.array or args.each_line)),
+        | ruled(args.monitor, args.rule, many=bool(args.array or args.each_line))
+        | checkpointed(args.checkpoint, args.checkpoint_file),
         rule=args.rule or "",
     )
     read_options(DEFAULTS, work.options)  # what is wrong with them is said before there is a queue

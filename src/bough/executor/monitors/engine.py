@@ -43,6 +43,7 @@ from bough.model.bounds import Count, FilePath
 from bough.model.ids import Seconds
 from bough.model.monitors import (
     ENDING,
+    REPORTED,
     AddTag,
     Custom,
     Emit,
@@ -279,10 +280,10 @@ class Engine:
         self._has_silent = any(isinstance(condition, Silent) for condition in all_conditions(plan))
 
     def _plateau_series(self, monitor: Monitor, told: Mapping[int, int]) -> dict[str, Series]:
-        """The series of a monitor's plateaus, by name."""
+        """The series of a monitor's plateaus, by name; what a task reports is recorded elsewhere."""
         made: dict[str, Series] = {}
         for condition in (one for step in monitor.steps for one in conditions_of(step.condition, monitor.name)):
-            if isinstance(condition, Plateau) and condition.metric not in made:
+            if isinstance(condition, Plateau) and condition.where != REPORTED and condition.metric not in made:
                 made[condition.metric] = Series(condition.metric, condition.total, told=told.get(len(self._series), 0))
                 self._series.append(made[condition.metric])
         return made
@@ -308,6 +309,11 @@ class Engine:
             reader.was_cut = False
             message = f"{where}: a line is longer than {LONGEST} bytes; only its beginning is looked at"
             self._complain("", message[:_MOST_SAID])
+
+    def pass_over(self, where: str, lines: int) -> None:
+        """So many lines were written to a place before those that are fed."""
+        if where in self._lines:
+            self._lines[where] = lines
 
     def end_of(self, where: str, now: float) -> None:
         """Nothing more will be written to a place, or it begins anew: a last line without an end counts as one."""
@@ -351,13 +357,14 @@ class Engine:
                 self._found.append(points)
 
     def finish(self, now: float, unseen: Collection[str] = ()) -> None:
-        """The task has ended, and all that it wrote was judged; `unseen`: files that were never there."""
+        """The task has ended, and all that it wrote was judged; `unseen`: places that never were."""
         for where in self._readers:
             self.end_of(where, now)
         if not self.is_over:
             for path in sorted(unseen):
                 for number in self._that_read(path):
-                    self.complain(number, f"the file {path} was never there")
+                    never = "the task reported no numbers" if path == REPORTED else f"the file {path} was never there"
+                    self.complain(number, never)
         self.close(now)
 
     def _that_read(self, path: str) -> list[int]:
@@ -522,6 +529,8 @@ class Engine:
 
     def _note(self, series: dict[str, Series], leaf: PlateauLeaf, at: int, values: list[float]) -> None:
         """A plateau has read values; they are recorded once it is known where the task ended."""
+        if leaf.where == REPORTED:
+            return
         self._fresh.append((leaf, series[leaf.condition.metric], at, values))
 
     def _record(self, where: str, lines: bytes, end: int, now: float) -> None:

@@ -18,6 +18,7 @@ from bough.executor.monitors.followed_files import AwaitedName, FileFollower, Fo
 from bough.executor.worker_protocol import TaskPlace
 from bough.model.files import absolute, hidden_path, place_inside
 from bough.model.monitors import (
+    REPORTED,
     STREAMS,
     Custom,
     Executable,
@@ -60,7 +61,7 @@ class _Watch:
         self.awaited: list[AwaitedName] = []
         self.next_ask: dict[Ask, float] = {}  # when each is to be asked again; NEVER: it is being asked
         self.raised: dict[Ask, int] = {}  # times in a row
-        self.unseen: set[str] = set()  # files that were not there yet
+        self.unseen: set[str] = set()  # files that were not there yet, and `reported`
         kinds = {type(condition) for condition in all_conditions(plan)}
         self.asks_or_awaits = not kinds.isdisjoint((Custom, Executable, FileCreated))
         self.waits: set[str] = set()  # files whose appearing is looked for
@@ -96,7 +97,9 @@ class TaskWatch:
         self._watches.append(watch)
         now = self._around.clock()
         for where in places_followed(plan):
-            if where not in STREAMS:
+            if where == REPORTED:
+                watch.unseen.add(where)
+            elif where not in STREAMS:
                 self._follow_file(watch, where)
             elif streams:
                 path, begin = self.place.stdout if where == "stdout" else self.place.stderr
@@ -188,6 +191,14 @@ class TaskWatch:
         """Something was written to a stream that is no file."""
         for watch in self._watches:
             self._take_data(watch, where, data)
+
+    def hear_reported(self, lines: bytes, skipped: int, plan: int | None) -> None:
+        """It reported numbers; `skipped`: lines that came before them and are not known any more. None: all plans."""
+        for watch in self._watches if plan is None else self._watches[plan : plan + 1]:
+            if skipped:
+                watch.engine.pass_over(REPORTED, skipped)
+            watch.unseen.discard(REPORTED)
+            self._take_data(watch, REPORTED, lines)
 
     def tick(self, now: float) -> None:
         """Time has passed."""

@@ -27,7 +27,16 @@ from bough.executor.monitors.task_watch import Surroundings, TaskWatch
 from bough.executor.processes import group_memory, kill_group
 from bough.executor.worker.output_streams import sizes_of
 from bough.executor.worker_protocol import TaskPlace
-from bough.model.monitors import ENDING, STREAMS, Fail, Restart, SendSignal, WatchPlan, places_followed
+from bough.model.monitors import (
+    ENDING,
+    REPORTED,
+    Fail,
+    Restart,
+    SendSignal,
+    WatchPlan,
+    files_followed,
+    places_followed,
+)
 from bough.model.observations import Observation, Trouble, ended_by
 
 FAILED = 1  # the exit code of a command that a monitor has failed
@@ -41,6 +50,11 @@ Say = Callable[[str], None]
 
 def watch_command(argv: Sequence[str], plan: WatchPlan, say: Say) -> int:
     """Run a command until it ends or a monitor ends it; the exit code. A monitor may begin it anew."""
+    if REPORTED in places_followed(plan):
+        raise UserError(
+            "a command that has no executor cannot report numbers: watch what it prints, as in "
+            "plateau:score=([-0-9.]+),25,1e-4"
+        )
     attempt = 1
     while True:
         run = _Run(argv, plan, attempt, say)
@@ -66,7 +80,7 @@ class _Run:
         self._around = Surroundings(
             files, CustomRunner(self._watch, self._unwatch), Executables(self._watch, self._unwatch), time.time
         )
-        sizes = sizes_of(sorted(places_followed(plan).difference(STREAMS)))
+        sizes = sizes_of(sorted(files_followed(plan)))
         self._process = process = _start(argv, attempt)
         place = TaskPlace(0, 0, attempt, process.pid, os.getcwd(), ("", 0), ("", 0), [], sizes)
         self._task = TaskWatch(0, place, time.time(), self._around, lambda _: None)

@@ -35,6 +35,7 @@ from bough.executor.monitors.watcher_protocol import (
     TASK,
     DrainTask,
     ForgetTask,
+    HearReported,
     PlanState,
     TaskDrained,
     TaskSeen,
@@ -177,15 +178,21 @@ class Watcher:
                 self._tasks[message.task] = task
                 for state in message.plans:
                     self._add_plan(task, state, message.started)
-            case WatchMore():
-                if message.task in self._tasks:
-                    self._add_plan(self._tasks[message.task], message.plan, self._clock())
             case DrainTask():
                 self._drain(message)
+            case _ if message.task in self._tasks:
+                self._on_watched(self._tasks[message.task], message)
+
+    def _on_watched(self, task: TaskWatch, message: WatchMore | HearReported | ForgetTask) -> None:
+        """Something about a task that is watched."""
+        match message:
+            case WatchMore():
+                self._add_plan(task, message.plan, self._clock())
+            case HearReported():
+                task.hear_reported(message.lines, message.skipped, message.plan)
             case ForgetTask():
-                if message.task in self._tasks:
-                    self._tasks[message.task].forget()
-                    self._drop(message.task)
+                task.forget()
+                self._drop(message.task)
 
     def _drain(self, order: DrainTask) -> None:
         task = self._tasks.get(order.task)

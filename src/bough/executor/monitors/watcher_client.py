@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from bough import fork_warning, logs
 from bough.errors import ProtocolError
-from bough.executor.backlog import QueuedSpan
+from bough.executor.backlog import QueuedSpan, span_and_index
 from bough.executor.descriptors import Descriptors
 from bough.executor.monitors.verdicts import verdict_of
 from bough.executor.monitors.watcher_protocol import (
@@ -32,6 +32,7 @@ from bough.executor.monitors.watcher_protocol import (
     TASK,
     DrainTask,
     ForgetTask,
+    HearReported,
     PlanState,
     TaskDrained,
     TaskSeen,
@@ -43,9 +44,10 @@ from bough.executor.monitors.watcher_protocol import (
 )
 from bough.executor.processes import cpu_seconds, kill, kill_group
 from bough.executor.slot import Ending, WorkerSlot
+from bough.executor.task_reports import TaskReports
 from bough.executor.worker_protocol import ElementEnded, ElementJudged, TaskPlace
 from bough.model.events.news import WorkObserved
-from bough.model.ids import BlobId, Seconds
+from bough.model.ids import BlobId, Seconds, SpanId
 from bough.model.monitors import Fail, Finish, Restart
 from bough.model.observations import Observation, Trouble
 from bough.model.outcomes import EndedEarly, Failure
@@ -85,15 +87,23 @@ class Watching:
     """See the module. `say` reports news of a span, `end` ends an element that runs."""
 
     def __init__(
-        self, descriptors: Descriptors, blobs: dict[BlobId, bytes], say: Callable[[RunSpan, News], None], end: End
+        self,
+        descriptors: Descriptors,
+        blobs: dict[BlobId, bytes],
+        say: Callable[[RunSpan, News], None],
+        end: End,
+        reported: TaskReports,
     ) -> None:
         self._descriptors = descriptors
         self._blobs = blobs
         self._say = say
         self._end = end
+        self._reported = reported
+        reported.hear = self._hear_reported
         self._last = 0
         self._watched: dict[int, _Watched] = {}
         self._by_hand: dict[int, dict[int, _Watched]] = {}  # by hand-over and index
+        self._by_element: dict[tuple[SpanId, int], _Watched] = {}  # by span and index, as news name it
         self._sock: socket.socket | None = None
         self._pid = 0
         self._cells = new_watcher_cells()
@@ -112,15 +122,18 @@ class Watching:
         if watched is not None:
             for plan in plans:
                 if all(state.plan != plan for state in watched.states):
+                    number = len(watched.states)
                     watched.states.append(PlanState(plan))
-                    self._send([*self._blobs_for([plan]), WatchMore(watched.task, watched.states[-1])])
+                    order = WatchMore(watched.task, watched.states[-1])
+                    self._send([*self._blobs_for([plan]), order, *self._reported_by(watched, number)])
             return
         self._last += 1
         watched = _Watched(self._last, slot, held, place)
         watched.states = [PlanState(plan) for plan in plans]
         self._watched[watched.task] = watched
         self._by_hand.setdefault(held.number, {})[place.index] = watched
-        self._send([*self._blobs_for(plans), self._order(watched)])
+        self._by_element[span_and_index(held.run, place.index)] = watched
+        self._send([*self._blobs_for(plans), self._order(watched), *self._reported_by(watched)])
 
     def _find(self, number: int, index: int) -> _Watched | None:
         return self._by_hand.get(number, {}).get(index)
@@ -132,6 +145,17 @@ class Watching:
         new = [plan for plan in dict.fromkeys(plans) if plan not in self._known and plan in self._blobs]
         self._known.update(new)
         return [Blob(plan, self._blobs[plan]) for plan in new]
+
+    def _hear_reported(self, span: SpanId, index: int, lines: bytes) -> None:
+        """A task reported numbers: what watches it hears of it before it hears of the end."""
+        watched = self._by_element.get((span, index))
+        if watched is not None and watched.verdict is None and not watched.is_drained:
+            self._send([HearReported(watched.task, lines)])
+
+    def _reported_by(self, watched: _Watched, plan: int | None = None) -> list[ToWatcher]:
+        """What a task reported until now, for a watcher or a plan that is new."""
+        lines, skipped = self._reported.lines(*span_and_index(watched.held.run, watched.place.index))
+        return [HearReported(watched.task, lines, skipped, plan)] if lines else []
 
     def drain(self, slot: WorkerSlot, ended: ElementEnded) -> None:
         """An element has ended: answer its worker once all is judged that it wrote."""
@@ -188,6 +212,7 @@ class Watching:
 
     def _forget(self, watched: _Watched) -> None:
         if self._watched.pop(watched.task, None) is not None:
+            self._by_element.pop(span_and_index(watched.held.run, watched.place.index), None)
             of_hand = self._by_hand[watched.held.number]
             del of_hand[watched.place.index]
             if not of_hand:
@@ -228,6 +253,7 @@ class Watching:
         for watched in self._watched.values():
             if watched.verdict is None and not watched.is_drained:
                 messages += [*self._blobs_for([state.plan for state in watched.states]), self._order(watched)]
+                messages += self._reported_by(watched)
                 if watched.ends is not None:
                     messages.append(DrainTask(watched.task, *watched.ends))
         self._out += frame_list(messages)
@@ -370,6 +396,7 @@ class Watching:
             self._finish(watched)
         self._watched.clear()
         self._by_hand.clear()
+        self._by_element.clear()
 
 
 def _grace(verdict: Finish | Fail | Restart) -> float:

@@ -8,14 +8,16 @@ knows in whose code a watcher hangs, or died.
 from __future__ import annotations
 
 import mmap
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from bough.executor.monitors.engine import Progress
 from bough.executor.worker_protocol import TaskPlace
 from bough.model.bounds import Count
 from bough.model.ids import BlobId, Seconds
-from bough.model.monitors import Fail, Finish, Restart
+from bough.model.monitors import MOST_REPORTED_LINES, Fail, Finish, Restart
 from bough.model.observations import Fired, Observation
 from bough.wire.client_messages import Blob
 from bough.wire.framing import Frames
@@ -54,6 +56,15 @@ class WatchMore(msgspec.Struct, frozen=True, array_like=True, tag="m"):
     plan: PlanState
 
 
+class HearReported(msgspec.Struct, frozen=True, array_like=True, tag="r"):
+    """The task reported numbers; or they are told again, to a watcher or a plan that is new."""
+
+    task: Count
+    lines: Annotated[bytes, Meta(max_length=MOST_REPORTED_LINES)]
+    skipped: Count = 0  # lines that came before and are not kept; only of what is told again
+    plan: Count | None = None  # which one hears it, in the order in which they came; None: all
+
+
 class DrainTask(msgspec.Struct, frozen=True, array_like=True, tag="d"):
     """The task has ended, and its output with it: judge all that is left of it, and say when that is done."""
 
@@ -88,7 +99,7 @@ class TaskDrained(msgspec.Struct, frozen=True, array_like=True, tag="dd"):
     task: Count
 
 
-ToWatcher = Blob | WatchTask | WatchMore | DrainTask | ForgetTask
+ToWatcher = Blob | WatchTask | WatchMore | HearReported | DrainTask | ForgetTask
 FromWatcher = TaskSeen | TaskDrained
 
 

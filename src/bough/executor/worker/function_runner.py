@@ -6,6 +6,7 @@ of the process ends the loop.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import Any
@@ -29,6 +30,7 @@ from bough.executor.worker_protocol import (
     Verdict,
     WorkerDone,
 )
+from bough.model.checkpoints import VARIABLE
 from bough.model.events.news import WorkReturned
 from bough.model.ids import SpanId
 from bough.model.outcomes import Detail, Failure
@@ -38,7 +40,8 @@ from bough.wire.executor_messages import RunSpan
 class FunctionRunner:
     """Runs hand-overs of functions."""
 
-    def __init__(self, context: WorkerContext) -> None:
+    def __init__(self, context: WorkerContext, *, is_far: bool = False) -> None:
+        self._is_far = is_far  # folders of the submitter are not seen here
         self._cells = current_task.cells = context.cells
         self._streams = context.streams
         self._reports = context.reports
@@ -62,6 +65,8 @@ class FunctionRunner:
             self._reports.say(WorkerDone(number))
             return
         current_task.run = run
+        if VARIABLE in os.environ:  # of what ran before
+            del os.environ[VARIABLE]
         os.fchdir(self._home)
         if run.needs.cores != self._cores:
             self._cores = run.needs.cores
@@ -92,7 +97,7 @@ class FunctionRunner:
     def _run_calls(self, function: Any, calls: list[Any], progress: SpanProgress, run: RunSpan) -> None:
         if run.chained:
             self._run_chain(function, calls[0], progress, run)
-        elif run.limits.timeout or run.limits.memory or run.attempt > 1 or self._watched is not None:
+        elif run.limits.timeout or run.limits.memory or run.attempt > 1 or self._watched is not None or run.checkpoint:
             self._run_watched(function, calls, progress, run)
         else:
             self._run_all(function, calls, progress, run.start)
@@ -197,6 +202,8 @@ class FunctionRunner:
         """Elements with limits, or tried before: each is told at once, so that it dies alone if it kills its worker."""
         progress.calls, index = calls, run.start
         for item in calls:
+            if run.checkpoint is not None and not self._is_far:
+                _show_checkpoint(run.checkpoint.path(run.record, index))
             if self._watched is not None:
                 self._say_began(run, index)
             self._cells[SINCE] = time.monotonic_ns()
@@ -229,6 +236,13 @@ class FunctionRunner:
         out, err = self._streams.take()
         if out or err:
             progress.details.append(Detail(index, stdout=out, stderr=err))
+
+
+def _show_checkpoint(path: str) -> None:
+    """Tell a function where its checkpoint is, or is to be."""
+    os.environ[VARIABLE] = path
+    with contextlib.suppress(OSError):  # the function says so when it writes there
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
 
 
 def _spread(function: Any) -> Any:

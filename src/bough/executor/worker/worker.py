@@ -25,7 +25,6 @@ from bough.executor.worker.output_streams import Streams
 from bough.executor.worker.serialisation import Blobs, paths_of, with_paths
 from bough.executor.worker.worker_channel import WorkerContext, WorkerInbox, WorkerReports
 from bough.executor.worker_protocol import GROUP, HANDOVER, INDEX, InputsStaged, StageInputs, WorkerDone, WorkerSpan
-from bough.model.checkpoints import VARIABLE
 from bough.model.events.news import WorkFailed
 from bough.model.ids import BlobId
 from bough.model.outcomes import Cause, Failure
@@ -94,7 +93,7 @@ class _Worker:
         self._context = WorkerContext(
             cells, streams, self._reports, made, self._inbox, dict(os.environb), WorkerDevices()
         )
-        self._functions = FunctionRunner(self._context)
+        self._functions = FunctionRunner(self._context, is_far=setting.is_far)
         self._command_runner: CommandRunner | None = None
         self._kind: Kind | None = None
         signal.signal(signal.SIGTERM, self._on_term)
@@ -117,7 +116,6 @@ class _Worker:
             self._be(hand.run.kind)
             self._context.devices.use(hand.devices)
             if hand.run.kind == Kind.FUNCTION:
-                self._show_checkpoint(hand.run)
                 run = self._with_values(hand) if self._is_far else hand.run
                 if run is not None:
                     self._functions.run(hand.number, run, watched=hand.watched)
@@ -145,15 +143,6 @@ class _Worker:
             self._reports.say(WorkFailed(hand.run.span, hand.run.start, failure))
             self._reports.say(WorkerDone(hand.number))
         return None
-
-    def _show_checkpoint(self, run: RunSpan) -> None:
-        """Tell a function where its checkpoint is, or is to be."""
-        os.environ.pop(VARIABLE, None)
-        if run.checkpoint is not None and not self._is_far:
-            path = run.checkpoint.path(run.record, run.start)
-            os.environ[VARIABLE] = path
-            with contextlib.suppress(OSError):  # the function says so when it writes there
-                os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
 
     def _commands(self) -> CommandRunner:
         if self._command_runner is None:
