@@ -23,6 +23,9 @@ Place = Annotated[str, Meta(max_length=4096, pattern=r"^[^\0\n]*\Z")]
 Handle = Annotated[str, Meta(max_length=4096, pattern=NO_NUL)]
 DefinedName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")]  # it becomes part of paths
 MostPilots = Annotated[int, Meta(ge=1, le=100_000)]
+FewestPilots = Annotated[int, Meta(ge=0, le=100_000)]
+CoreHours = Annotated[float, Meta(ge=0, le=1e12)]
+PollPeriod = Annotated[float, Meta(ge=0, le=86_400)]
 Cores = Annotated[float, Meta(ge=0, le=1e6)]
 KindName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z][a-z0-9_-]*\Z")]
 
@@ -43,6 +46,9 @@ class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     python: Place = ""  # there; empty: python3
     shared_dir: Place = ""  # a folder there, which its hosts share: executors work in it
     idle: Duration = IDLE
+    min_pilots: FewestPilots = 0  # that are kept, also while there is nothing to do
+    budget: CoreHours = 0.0  # core-hours that its pilots may use in all; 0: no bound
+    poll: PollPeriod = 0.0  # seconds between two looks at its pilots; 0: as the server thinks fit
 
 
 class PilotState(enum.StrEnum):
@@ -76,8 +82,14 @@ PILOT_EDGES: Final[Mapping[tuple[PilotState, PilotTrigger], PilotState]] = {
 }
 
 
+def least_pilots(spec: SiteSpec) -> int:
+    """How many pilots are kept at a site: never more than there may be."""
+    return min(spec.min_pilots, spec.max_pilots)
+
+
 def describe_spec(spec: SiteSpec) -> str:
     """A definition as people read it: ssh user@host, up to 2 pilots of 4 cores."""
     pilots = "1 pilot" if spec.max_pilots == 1 else f"up to {spec.max_pilots} pilots"
     cores = f"{spec.cores_per_pilot:g} cores" if spec.cores_per_pilot else "all cores"
-    return f"{spec.kind} {spec.ssh}".rstrip() + f", {pilots} of {cores}"
+    budget = f", {spec.budget:g} core-hours in all" if spec.budget else ""
+    return f"{spec.kind} {spec.ssh}".rstrip() + f", {pilots} of {cores}{budget}"

@@ -21,10 +21,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from heapq import heappop, heappush, heapreplace
-from itertools import count
-from typing import Protocol
+from itertools import count, islice
+from typing import Final, Protocol
 
 from bough.core.records.group_record import GroupRecord, Workflow
+from bough.model.ids import Seconds
 from bough.model.resources import Needs
 from bough.model.runtimes import RunTime
 from bough.model.tasks import ArraySpec, TaskSpec
@@ -47,12 +48,19 @@ class Queued(Protocol):
     def spec(self) -> TaskSpec | ArraySpec:
         """As it was submitted."""
 
+    @property
+    def expected(self) -> Seconds:
+        """Expected run time of one task of it, 0: unknown."""
+
 
 # How urgent a record is: something of it had run and was given back; came back unstarted; neither.
 HAD_RUN, CAME_BACK, IN_TURN = 2, 1, 0
 # Priority and urgency (negated), rank, number; the record itself never decides, since no two have one number.
 Entry = tuple[int, int, float, int, Queued]
 IN_ORDER = (0, 0, 0.0)  # the `queue_key` of what stands in the run, and how its entry begins
+
+
+_SAMPLED: Final = 32  # queues of a shape, and records of a queue from either end, that stand for all
 
 
 class Shape:
@@ -69,6 +77,18 @@ class Shape:
         """The record that goes next, of all that is not held up by a limit."""
         heads = [head for queue in self.queues if (head := queue.head()) is not None]
         return min(heads)[4] if heads else None
+
+    @property
+    def expected(self) -> Seconds:
+        """The mean expected run time of its ready tasks, 0: unknown; some stand for all, so it costs the same always."""
+        tasks, seconds = 0, 0.0
+        leaves = (leaf for queue in self.queues for leaf in queue.leaves())
+        for leaf in islice(leaves, _SAMPLED):
+            for record in leaf.sample():
+                if record.ready and (each := record.expected):
+                    tasks += record.ready
+                    seconds += record.ready * each
+        return seconds / tasks if tasks else 0.0
 
 
 class DemandIndex:
@@ -222,6 +242,14 @@ class ReadyQueue:
         else:
             record.queue_key = entry
             heappush(self._heap, entry)
+
+    def sample(self) -> Iterator[Queued]:
+        """Some of its records, from the beginning and from the end; maybe some that have nothing ready."""
+        run = self._run
+        yield from islice(run, _SAMPLED)
+        yield from islice(reversed(run), min(_SAMPLED, max(0, len(run) - _SAMPLED)))
+        for entry in islice(self._heap, 2 * _SAMPLED):
+            yield entry[4]
 
     def entries(self) -> list[Entry]:
         """All entries, stale ones included; for checks."""
