@@ -22,7 +22,19 @@ from bough.model.ids import read_seconds
 from bough.model.site_specs import IDLE, DefinedName, SiteSpec
 
 _MOST_READ: Final = 1 << 20  # bytes of a file
-_FIELDS: Final = ("ssh", "batch", "cores_per_pilot", "max_pilots", "setup", "python", "shared_dir", "idle")
+_FIELDS: Final = (
+    "ssh",
+    "batch",
+    "cores_per_pilot",
+    "max_pilots",
+    "setup",
+    "python",
+    "shared_dir",
+    "idle",
+    "min_pilots",
+    "budget",
+    "poll",
+)
 
 
 def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +52,13 @@ def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shared-dir", metavar="DIR", help="a folder there in which tasks work")
     parser.add_argument(
         "--idle", type=duration, metavar="TIME", help=f"an executor without work leaves after this time ({IDLE:g}s)"
+    )
+    parser.add_argument("--min-pilots", type=count, metavar="N", help="executors that are kept without work, too (0)")
+    parser.add_argument(
+        "--budget", type=amount, metavar="CORE_HOURS", help="core-hours that its executors may use in all (no bound)"
+    )
+    parser.add_argument(
+        "--poll", type=duration, metavar="TIME", help="time between two looks at its pilots (1s to 10s)"
     )
 
 
@@ -84,12 +103,16 @@ def _name(name: str) -> str:
 
 
 def _spec(what: str, table: dict[str, Any]) -> SiteSpec:
-    if isinstance(table.get("idle"), str):
-        try:
-            table = {**table, "idle": read_seconds(table["idle"])}
-        except ValueError:
-            raise UserError(f"{what}: idle is {table['idle']!r}; say 60, '90s' or '5m'") from None
+    for name in ("idle", "poll"):
+        if isinstance(table.get(name), str):
+            try:
+                table = {**table, name: read_seconds(table[name])}
+            except ValueError:
+                raise UserError(f"{what}: {name} is {table[name]!r}; say 60, '90s' or '5m'") from None
     try:
-        return msgspec.convert(table, SiteSpec)
+        spec = msgspec.convert(table, SiteSpec)
     except (msgspec.ValidationError, OverflowError) as error:
         raise UserError(f"{what}: {in_plain_words(str(error))}") from error
+    if spec.min_pilots > spec.max_pilots:
+        raise UserError(f"{what}: at least {spec.min_pilots} pilots are more than at most {spec.max_pilots}")
+    return spec

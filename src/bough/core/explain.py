@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from bough.core.graph import dependencies
+from bough.core.pilots import why_none
 from bough.core.records.array_record import (
     CANCELLED,
     DONE,
@@ -212,12 +213,12 @@ def _no_room(state: State, record: Record, name: str) -> list[str]:
         return [f"{name} is ready, but the session is closing and starts nothing new"]
     there = [executor for executor in state.executors.values() if executor.pid or not executor.draining]  # no people
     if not there:
-        return [f"{name} is ready, but there is no executor", *_pilots_to_come(state)]
+        return [f"{name} is ready, but there is no executor", *_pilots_to_come(state, needs)]
     able = [executor for executor in there if executor.could_fit(needs)]
     if not able:
-        return [_never_fits(there, needs, name)]
+        return [_never_fits(there, needs, name), *_pilots_to_come(state, needs)]
     if all(executor.draining or executor.away for executor in able):
-        return [_none_stays(state, able, name)]
+        return [_none_stays(state, able, name), *_pilots_to_come(state, needs)]
     able = [executor for executor in able if not executor.away]
     for group in record.queue.limits:
         if group.busy >= group.limit:
@@ -234,20 +235,20 @@ def _no_room(state: State, record: Record, name: str) -> list[str]:
     return [
         f"{name} is ready and waits for {needs} to become free; {busy}",
         *_other_pythons(there, needs.python),
+        *_pilots_to_come(state, needs),
     ]
 
 
-def _pilots_to_come(state: State) -> list[str]:
-    """What is done about it: pilots that are to bring executors, and why there are none."""
+def _pilots_to_come(state: State, needs: Needs) -> list[str]:
+    """What is done about it: pilots that are to bring executors, and why no others are asked for."""
     lines = []
     for site in state.defined_sites.values():
-        starting = sum(pilot.starting for pilot in site.pilots.values())
-        if starting:
-            lines.append(f"site {site.name} was asked for {counted(starting, 'pilot')}")
-        elif site.away:
-            lines.append(f"site {site.name} is away" + (f": {site.reason}" if site.reason else ""))
-        elif site.rests_until > state.now:
-            lines.append(f"site {site.name} gets no pilot for now, because the last one failed: {site.trouble}")
+        if site.starting:
+            oldest = next(iter(site.starting.values()))
+            so_far = f"the first {max(0.0, state.now - oldest.asked):.0f} s ago"
+            lines.append(f"site {site.name} was asked for {counted(len(site.starting), 'pilot')}, {so_far}")
+        elif why := why_none(state, site, [needs]):
+            lines.append(f"site {site.name} is asked for no pilot: {why}")
     return lines
 
 

@@ -292,7 +292,7 @@ def end_attempts(
     return ended
 
 
-def task_ended(  # noqa: PLR0917 called for every task: names would cost
+def task_ended(  # noqa: C901, PLR0917 called for every task: names and calls would cost
     state: State, effects: Effects | None, span: Span, record: TaskRecord, seconds: Seconds, host: str = ""
 ) -> None:
     """A loose task succeeded; `host` says where, if that is behind a relay."""
@@ -387,8 +387,7 @@ def element_failed(state: State, effects: Effects | None, fact: facts.ElementFai
     if fact.gone:
         state.attempts.keep_late(span, index, index + 1)
     detail = fact.detail
-    if span.executor.pilot:
-        _note_waste(state, span, fact, heard)
+    _note_waste(state, span, fact, heard)
     if detail is not None and detail.ended > detail.started > 0 and fact.failure.cause in _NATURAL:
         record.runtime.note(1, detail.ended - detail.started)
     if runs_on:  # what becomes of the task is decided when the last of its attempts ends

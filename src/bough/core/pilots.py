@@ -8,10 +8,11 @@ said, `scheduling.provisioning` decides which pilots are asked for and which are
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from bough.core.effects import Effects
-from bough.core.records.executor_record import ExecutorRecord
+from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.pilot_record import PilotRecord
 from bough.core.records.site_record import SiteRecord, SiteUsage
 from bough.core.sites import forget_if_plain, known_site
@@ -19,7 +20,8 @@ from bough.core.state import State, TimerKind
 from bough.errors import InvalidTransition
 from bough.model.events import facts
 from bough.model.ids import Seconds
-from bough.model.site_specs import PILOT_EDGES, PilotTrigger
+from bough.model.resources import Needs
+from bough.model.site_specs import PILOT_EDGES, RESOURCE, PilotTrigger
 
 _REST: Final = 5.0  # seconds after a pilot that failed
 _LONGEST_REST: Final = 600.0
@@ -148,6 +150,16 @@ def add_executor(state: State, executor: ExecutorRecord) -> PilotRecord | None:
     return pilot
 
 
+def executor_restored(state: State, executor: ExecutorRecord) -> None:
+    """An executor that was there before a restart belongs to its pilot again, if one brought it."""
+    pilot = add_executor(state, executor)
+    if pilot is not None:
+        site = state.defined_sites[pilot.site]
+        site.usage.count(executor)
+        if not pilot.released:
+            site.idle[pilot.id] = pilot  # perhaps: that is looked at when it matters
+
+
 def executor_left(state: State, executor: ExecutorRecord) -> None:
     """An executor that a pilot brought is gone: what it did is added up."""
     pilot = state.pilots.get(executor.pilot)
@@ -203,6 +215,39 @@ def why_no_room(state: State, site: SiteRecord) -> str:
     if most and len(state.pilots) >= most:
         return f"all sites together are at their maximum of {most}"
     return ""
+
+
+def like_those_of(site: SiteRecord) -> ExecutorRecord | None:
+    """An executor like those that a site's pilots bring; None: none has come."""
+    if site.known is None and site.offers is not None:
+        site.known = (RelayExecutorRecord if site.offers.each is not None else ExecutorRecord)(site.offers)
+    return site.known
+
+
+def could_fit(site: SiteRecord, needs: Needs) -> bool:
+    """Whether an executor of a site could run a task with these needs; while nothing is known: perhaps."""
+    known = like_those_of(site)
+    if known is not None:
+        return known.could_fit(needs)
+    assert site.spec is not None
+    others = any(name.startswith(RESOURCE) and name != RESOURCE + site.name for name, _ in needs.named)
+    return not others and (not site.spec.cores_per_pilot or needs.cores <= site.spec.cores_per_pilot)
+
+
+def why_none(state: State, site: SiteRecord, wanted: Iterable[Needs] | None = None) -> str:
+    """Why no pilot is asked for at a site, in a few words; empty: nothing keeps one from being asked for.
+
+    `wanted`: what would run there; otherwise all that is ready.
+    """
+    why = why_no_room(state, site)
+    if why:
+        return why
+    needs = list(wanted) if wanted is not None else [shape.needs for shape in state.demand]
+    if not needs:
+        return "nothing is ready that has no place"
+    if not any(could_fit(site, one) for one in needs):
+        return "nothing that is ready could run there"
+    return site.refrained
 
 
 def _move(pilot: PilotRecord, trigger: PilotTrigger) -> None:

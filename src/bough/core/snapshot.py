@@ -454,10 +454,7 @@ def restore(state: State, data: bytes) -> None:
         executor.suspensions, executor.trouble = one.suspensions, one.trouble
         executor.came, executor.begun, executor.idle_since, executor.used, executor.wasted = one.usage
         add_executor(state, executor)
-        if (brought_by := pilots.add_executor(state, executor)) is not None:
-            state.defined_sites[executor.site].usage.count(executor)
-            if not brought_by.released:
-                state.defined_sites[executor.site].idle[brought_by.id] = brought_by
+        pilots.executor_restored(state, executor)
     for kept_span in kept.spans:
         span = _restored(state, kept_span, state.executors[ExecutorId(kept_span.executor)])
         if kept_span.replica:

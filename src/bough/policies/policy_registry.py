@@ -26,9 +26,9 @@ from bough.policies.provisioning.exponential import Exponential
 from bough.policies.provisioning.one_at_a_time import OneAtATime
 from bough.policies.provisioning.release_by_queue import ReleaseByQueue
 from bough.policies.provisioning.release_grouped import ReleaseGrouped
-from bough.policies.provisioning.shortage import Acquisition, Provisioner, ReleasePolicy
 from bough.policies.provisioning.static import Static
 from bough.policy.interface import PlacementPolicy, Policies, PopulationPolicy, ProvisioningPolicy
+from bough.policy.shortage import Acquisition, Provisioner, ReleasePolicy
 
 PolicyT = TypeVar("PolicyT")
 

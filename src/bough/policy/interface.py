@@ -395,6 +395,9 @@ class ProvisioningView(Protocol):
     def demand(self) -> Iterator[Demand]:
         """How many tasks are ready, by needs; in no order."""
 
+    def remaining(self) -> Sequence[Seconds]:
+        """About how long some of what executors have will still run, those of unknown length left out."""
+
     def coming(self) -> Sequence[Coming]:
         """What becomes ready next, as far as that is seen by looking at some of what runs."""
 

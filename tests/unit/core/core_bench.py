@@ -20,8 +20,8 @@ from bough.model.states import UNSUCCESSFUL, TaskState
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, On, TaskSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policies.provisioning.all_at_once import AllAtOnce
-from bough.policies.provisioning.shortage import Provisioner
 from bough.policy.interface import PlacementPolicy, Policies
+from bough.policy.shortage import Provisioner
 from bough.testing.builders import BOOM, executor, submit
 
 

@@ -12,8 +12,8 @@ from bough.model.events.orders import AskForPilot, CancelPilot
 from bough.model.site_specs import PILOT_EDGES, PilotId, PilotState, SiteSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policies.provisioning.all_at_once import AllAtOnce
-from bough.policies.provisioning.shortage import Provisioner
 from bough.policy.interface import Policies
+from bough.policy.shortage import Provisioner
 from bough.testing.builders import executor, needs, submit, task
 from tests.unit.core.core_bench import Bench
 

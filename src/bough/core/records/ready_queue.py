@@ -80,7 +80,7 @@ class Shape:
 
     @property
     def expected(self) -> Seconds:
-        """The mean expected run time of its ready tasks, 0: unknown; some stand for all, so it costs the same always."""
+        """The mean expected run time of its ready tasks, 0: unknown; some stand for all, so that it costs little."""
         tasks, seconds = 0, 0.0
         leaves = (leaf for queue in self.queues for leaf in queue.leaves())
         for leaf in islice(leaves, _SAMPLED):

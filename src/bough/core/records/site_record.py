@@ -118,7 +118,9 @@ class SiteRecord:
         self.leaving: dict[int, PilotRecord] = {}  # pilots that are not wanted any more, and have not ended
         self.starting: dict[int, PilotRecord] = {}  # pilots that are wanted and have not brought an executor
         self.idle: dict[int, PilotRecord] = {}  # pilots that may be idle: those that are not go when that is looked at
-        self.waits: deque[Seconds] = deque(maxlen=RECENT)  # from asking for a pilot to its first executor, the last ones
+        self.waits: deque[Seconds] = deque(
+            maxlen=RECENT
+        )  # from asking for a pilot to its first executor, the last ones
         self.room: int | None = None  # pilots that could start at once, as the site said; None: it has not
         self.usage = SiteUsage()
         self.refrained = ""  # why the policy asked for nothing when it was asked last; not kept

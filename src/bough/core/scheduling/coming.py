@@ -71,6 +71,11 @@ def coming(state: State) -> list[Coming]:
     ]
 
 
+def remaining(state: State) -> list[Seconds]:
+    """About how long some of what executors have will still run."""
+    return [_left(state, span) for span in islice(state.spans.values(), _LOOK) if span.record.expected]
+
+
 def _left(state: State, span: Span) -> Seconds:
     """How long a span will still run, about."""
     whole = span.record.expected * (span.stop - span.start)

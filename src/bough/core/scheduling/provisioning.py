@@ -11,23 +11,22 @@ here is called.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
 from bough.core import pilots
 from bough.core.lifecycle import executor_drained
-from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.pilot_record import PilotRecord
 from bough.core.records.site_record import SiteRecord
-from bough.core.scheduling.coming import coming
+from bough.core.scheduling.coming import coming, remaining
 from bough.core.state import State
 from bough.model.events import facts
 from bough.model.events.facts import Fact
 from bough.model.events.orders import AskForPilot, CancelPilot, Order
 from bough.model.ids import Seconds
 from bough.model.resources import Needs
-from bough.model.site_specs import RESOURCE, PilotId, least_pilots
+from bough.model.site_specs import PilotId, least_pilots
 from bough.policy.interface import AskAgain, AskFor, Coming, Demand, Refrain, Release
 
 PERIOD: Final = 1.0  # seconds between two times that the policy is asked because of what is ready
@@ -48,7 +47,7 @@ class SiteChoice:
         self.min_pilots = least_pilots(site.spec)
         self.max_pilots = site.spec.max_pilots
         self.idle_limit = site.spec.idle
-        known = _known(site)
+        known = pilots.like_those_of(site)
         self.cores = known.capacity.cores if known is not None else site.spec.cores_per_pilot
 
     @property
@@ -89,11 +88,7 @@ class SiteChoice:
 
     def could_fit(self, needs: Needs) -> bool:
         """Whether an executor there could run a task with these needs; while nothing is known: perhaps."""
-        known = _known(self._site)
-        if known is not None:
-            return known.could_fit(needs)
-        others = any(name.startswith(RESOURCE) and name != RESOURCE + self.name for name, _ in needs.named)
-        return not others and (not self.cores or needs.cores <= self.cores)
+        return pilots.could_fit(self._site, needs)
 
     def idle(self) -> Sequence[PilotRecord]:
         """The pilots that have nothing to do, the longest first."""
@@ -108,16 +103,11 @@ class SiteChoice:
         return self._site.allocations.get(allocation, 0)
 
 
-def _known(site: SiteRecord) -> ExecutorRecord | None:
-    """An executor like those that a site's pilots bring."""
-    if site.known is None and site.offers is not None:
-        site.known = (RelayExecutorRecord if site.offers.each is not None else ExecutorRecord)(site.offers)
-    return site.known
-
-
 def idle_pilots(site: SiteRecord) -> list[PilotRecord]:
-    """The pilots of a site that have nothing to do, the longest first; those that have are forgotten until they fall
-    idle again, so that looking costs what changed."""
+    """The pilots of a site that have nothing to do, the longest first.
+
+    Those that have something are forgotten until they fall idle again, so that looking costs what changed.
+    """
     busy = [number for number, pilot in site.idle.items() if not pilot.is_idle]
     for number in busy:
         del site.idle[number]
@@ -139,6 +129,9 @@ class _View:
 
     def demand(self) -> Iterator[Demand]:
         return iter(self._state.demand)
+
+    def remaining(self) -> list[Seconds]:
+        return remaining(self._state)
 
     def coming(self) -> list[Coming]:
         return coming(self._state)
@@ -214,7 +207,7 @@ class _Desk:
 
     def _ask(self, site: SiteRecord, count: int, reason: str) -> None:
         state = self._state
-        known = _known(site)
+        known = pilots.like_those_of(site)
         assert site.spec is not None
         cores = known.capacity.cores if known is not None else site.spec.cores_per_pilot
         first = PilotId(state.last_pilot + 1)
@@ -291,20 +284,3 @@ class _Desk:
 def _plain(reason: str) -> str:
     """A policy's words as they can be kept."""
     return reason[:_LONGEST].encode("utf-8", "replace").decode().replace("\0", " ")
-
-
-def why_none(state: State, site: SiteRecord, wanted: Iterable[Needs] | None = None) -> str:
-    """Why no pilot is asked for at a site, in a few words; empty: nothing keeps one from being asked for.
-
-    `wanted`: what would run there; otherwise all that is ready.
-    """
-    why = pilots.why_no_room(state, site)
-    if why:
-        return why
-    needs = list(wanted) if wanted is not None else [shape.needs for shape in state.demand]
-    choice = SiteChoice(state, site)
-    if not needs:
-        return "nothing is ready that has no place"
-    if not any(choice.could_fit(one) for one in needs):
-        return "nothing that is ready could run there"
-    return site.refrained

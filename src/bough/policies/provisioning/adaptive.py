@@ -8,7 +8,8 @@ site, and what the graph says comes next. Rules:
 - What is lacking is spread over the sites, more to those where pilots start sooner.
 - If tasks follow on what runs, pilots for them are asked for `w` seconds ahead, so that they come when they are needed.
 - A pilot that is idle is let go at once if nothing is known to come for it that a new one could not be had for in time;
-  where nothing is known, after as long as a new one would take (which is at most twice the least possible cost).
+  where nothing is known, it is kept for one and a half times as long as a new one would take: so executors that are
+  done wait for those that came one wait later, and an idle one costs little more than a new one would.
 - Pilots that wait are withdrawn when nothing is ready, nothing follows, and that has been so for as long.
 """
 
@@ -21,10 +22,11 @@ from typing import NamedTuple
 from bough.model.ids import Seconds
 from bough.model.plurals import counted
 from bough.model.resources import Needs
-from bough.policies.provisioning.shortage import LEAST
 from bough.policy.interface import AskAgain, AskFor, PilotSite, ProvisioningView, ProvisioningWish, Refrain, Release
+from bough.policy.shortage import LEAST
 
 _SHORTEST_HOLD: Seconds = 10.0  # an idle pilot of which nothing is known is kept for so long, however short waits are
+_HOLD = 1.5  # times the wait for a new one
 _MARGIN: Seconds = 1.0  # pilots are asked for this much earlier than the last ones took
 _EVEN: Seconds = 5.0  # added to waits when sites are compared: shorter differences say nothing
 
@@ -68,6 +70,7 @@ class _Plan:
         self._sites = sites
         self._starting = {site.name: site.starting * site.cores for site in sites}
         self._room = {site.name: site.room for site in sites}
+        self._remaining = view.remaining() if sites else ()
 
     # --- asking ------------------------------------------------------------------------------------
 
@@ -82,10 +85,10 @@ class _Plan:
         for site in able:
             if self._room[site.name] <= 0:
                 continue
-            over, wait = self._over_in(work), site.wait or 0.0
-            if wait >= over:
+            wait = site.wait or 0.0
+            if self._begun(work, wait) >= work.tasks:
                 yield Refrain(
-                    site.name, f"what is ready is over in about {over:.0f} s, and a pilot takes about {wait:.0f} s"
+                    site.name, f"what is ready will have begun elsewhere before a pilot starts, in about {wait:.0f} s"
                 )
             else:
                 quick.append(site)
@@ -114,18 +117,18 @@ class _Plan:
         what = counted(work.tasks, "task follows", "tasks follow")
         yield from self._spread(soon, cores, f"{what} in about {work.after:.0f} s, of {work.needs}")
 
-    def _over_in(self, work: _Work) -> Seconds:
-        """When the executors that are there will have begun the last of it; never, if there is none."""
-        cores = self._view.cores
-        if not cores or not work.expected:
-            return math.inf
-        return work.tasks * work.each * work.expected / cores + work.expected / 2
+    def _begun(self, work: _Work, wait: Seconds) -> float:
+        """How many of its tasks the executors that are there will have begun after some seconds."""
+        if not work.expected or not self._view.cores or not self._remaining:
+            return 0.0
+        turns = [math.ceil((wait - left) / work.expected) if left < wait else 0 for left in self._remaining]
+        return self._view.cores / work.each * sum(turns) / len(turns)
 
     def _worth(self, work: _Work, wait: Seconds) -> float:
         """The cores that the rest of it pays for, when those that are there have done their part meanwhile."""
         if not work.expected:
             return work.tasks * work.each
-        begun = self._view.cores / work.each * max(0.0, wait / work.expected - 0.5) if not work.after else 0.0
+        begun = self._begun(work, wait) if not work.after else 0.0
         rest = max(1, work.tasks - math.floor(begun))
         return max(work.each, rest * work.each * min(1.0, work.expected / wait if wait else 1.0))
 
@@ -169,7 +172,7 @@ class _Plan:
         for site in self._sites:
             idle = site.idle()
             wait = site.wait
-            hold = max(wait or 0.0, _SHORTEST_HOLD)
+            hold = max(_HOLD * (wait or 0.0) + _MARGIN, _SHORTEST_HOLD)
             mine = [work for work in follows if work.after and site.could_fit(work.needs)]
             soon = sum(work.tasks * work.each for work in mine if wait is None or not self._is_far(work, wait))
             busy = self._view.cores - len(idle) * site.cores

@@ -28,9 +28,7 @@ class ReleaseGrouped:
             if groups:
                 yield from self._release(view.now, site, groups)
 
-    def _release(
-        self, now: float, site: PilotSite, groups: dict[int, list[PilotView]]
-    ) -> Iterator[Release | AskAgain]:
+    def _release(self, now: float, site: PilotSite, groups: dict[int, list[PilotView]]) -> Iterator[Release | AskAgain]:
         for allocation, idle in groups.items():
             if len(idle) < site.allocation_size(allocation):
                 continue

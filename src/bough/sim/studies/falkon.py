@@ -4,8 +4,8 @@ Two of them: 48 resources by each acquisition strategy on a site that is idle or
 the workload of 18 stages, at most 32 processors, with an allocation latency of 40 s. The stages are submitted one after
 another, by a client that waits for each (`blind`), or all at once as a graph. Only our own policy sees the graph.
 
-Source: I. Raicu, Many-Task Computing, Ph.D. thesis, University of Chicago 2009, 5.3.1 and 5.3.2. The counts of tasks per
-stage are only in a plot there: they follow from the printed totals but for the last stages, which are a guess.
+Source: I. Raicu, Many-Task Computing, Ph.D. thesis, University of Chicago 2009, 5.3.1 and 5.3.2. The counts of tasks
+per stage are only in a plot there: they follow from the printed totals but for the last stages, which are a guess.
 Rule: wasted is what executors were there for without running a task, until the last task has ended.
 """
 
@@ -117,9 +117,8 @@ def _stage(number: int, *, gated: bool) -> list[Item]:
     made: list[Item] = []
     if gated:
         made.append(GroupSpec(group, f"stage{number + 1}", ROOT, (Dep(On.GROUP, number),) if number else ()))
-    for record in range(first, first + many):
-        made.append(TaskSpec(RecordId(record), Kind.COMMAND, BlobId(b""), b"", group, template=f"sleep {seconds}"))
-    return made
+    numbers, template = range(first, first + many), f"sleep {seconds}"
+    return made + [TaskSpec(RecordId(n), Kind.COMMAND, BlobId(b""), b"", group, template=template) for n in numbers]
 
 
 # --- 48 resources ---------------------------------------------------------------------------------------------------
@@ -128,8 +127,8 @@ def _stage(number: int, *, gated: bool) -> list[Item]:
 def batch_system(free_at: Seconds | None) -> Queue:
     """The batch system of the 48 resources, as fitted by hand to the published figures (spec 4.6).
 
-    A request is taken every 2.2 s, the first resource is there after 40 s, and those of one request come within 22 s. If
-    `free_at` is a time, one resource too few is free before: the request that needs it, and all behind it, are held.
+    A request is taken every 2.2 s, the first resource is there after 40 s, and those of one request come within 22 s.
+    If `free_at` is a time, one resource too few is free before: the request that needs it, and all behind it, are held.
     """
     granted = [0]
 
