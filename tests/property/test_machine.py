@@ -27,8 +27,9 @@ from bough.model.site_specs import PilotId, SiteSpec
 from bough.model.tasks import NO_EXTRAS, Dep, Kind, On, TaskExtras
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
-from bough.policies.policy_registry import find_population_policy
+from bough.policies.policy_registry import find_population_policy, load_provisioning
 from bough.policy.interface import (
+    AskAgain,
     AskFor,
     EndMember,
     EndOthers,
@@ -36,8 +37,12 @@ from bough.policy.interface import (
     Policies,
     PopulationPolicy,
     PopulationView,
+    ProvisioningPolicy,
     ProvisioningView,
+    ProvisioningWish,
     ReadyWork,
+    Refrain,
+    Release,
     View,
 )
 from bough.testing.builders import array, executor, group, limits, needs, submit, task
@@ -104,18 +109,44 @@ class HostileRule:
 
 
 class HostileProvisioning:
-    """Wishes for pilots without end, also where there is no site, and breaks down now and then."""
+    """Wishes for pilots without end, and for their end, also where there are none, and breaks down now and then."""
 
-    def provision(self, view: ProvisioningView, /) -> Iterable[AskFor]:
+    def provision(self, view: ProvisioningView, /) -> Iterable[ProvisioningWish]:
         wanted = sum(demand.ready for demand in view.demand())
+        assert all(demand.expected >= 0 for demand in view.demand())
+        assert all(one.tasks > 0 and one.after >= 0 for one in view.coming())
+        assert all(left >= 0 for left in view.remaining())
         yield AskFor("nowhere", 3)
+        yield Refrain("nowhere", "x")
+        yield from (AskAgain(view.now + 1), AskAgain(-1e9), AskAgain(float("nan")), AskAgain(float("inf")))
+        yield from (Release(0), Release(-1), Release(10**9, "\ud800\0"))
+        for number in range(1, 9):
+            if (wanted + number) % 3 == 0:
+                yield Release(number, "hostile \ud800")
         for site in view.sites():
             assert site.starting <= site.pilots
-            yield AskFor(site.name, 2)
+            assert 0 <= site.room <= max(0, site.max_pilots - site.pilots)
+            assert [pilot.idle_since for pilot in site.idle()] == sorted(p.idle_since for p in site.idle())
+            assert all(site.allocation_size(pilot.allocation) for pilot in site.waiting())
+            yield Refrain(site.name, "\ud800")
+            yield AskFor(site.name, 2, "because \ud800")
             if wanted % 7 == 6:
                 raise RuntimeError("this policy is broken")
             yield AskFor(site.name, 10**9)
             yield AskFor(site.name, -3)
+            if wanted % 5 == 4:
+                yield "no wish at all"  # type: ignore[misc]
+                yield AskFor(site.name, "many")  # type: ignore[arg-type]
+
+
+PROVISIONING = [
+    *("hostile", "hostile", "adaptive", "static", "available", "all-at-once", "one-at-a-time:release=queue,q=3"),
+    *("additive:release=grouped,idle=2", "exponential:release=queue"),
+]
+
+
+def find_provisioning(name: str) -> ProvisioningPolicy:
+    return HostileProvisioning() if name == "hostile" else load_provisioning(name)
 
 
 def find_rule(name: str) -> PopulationPolicy | None:
@@ -209,10 +240,22 @@ KINDS = st.sampled_from([Kind.FUNCTION, Kind.FUNCTION, Kind.COMMAND])
 class Histories(RuleBasedStateMachine):
     """Anything that clients, executors and people may say, in any order."""
 
-    @initialize(policy=st.sampled_from(sorted(POLICIES)), memos=st.booleans(), fail_fast=st.booleans())
-    def open(self, policy: str, memos: bool, fail_fast: bool) -> None:
-        self.machine = Machine(Policies(POLICIES[policy](), population=find_rule, provisioning=HostileProvisioning()))
-        self.twin = Machine(Policies(POLICIES[policy](), population=find_rule, provisioning=HostileProvisioning()))
+    @initialize(
+        policy=st.sampled_from(sorted(POLICIES)),
+        pilots=st.sampled_from(PROVISIONING),
+        most=st.sampled_from([0, 0, 2]),
+        memos=st.booleans(),
+        fail_fast=st.booleans(),
+    )
+    def open(self, policy: str, pilots: str, most: int, memos: bool, fail_fast: bool) -> None:
+        def policies() -> Policies:
+            return Policies(
+                POLICIES[policy](), population=find_rule, provisioning=find_provisioning(pilots), max_pilots=most
+            )
+
+        self.policies = policies()
+        self.machine = Machine(policies())
+        self.twin = Machine(policies())
         self.now = 0.0
         self.next_id = 1
         self.next_group = 1
@@ -232,10 +275,26 @@ class Histories(RuleBasedStateMachine):
                 self.sent += order.singly()
             elif isinstance(order, LookUpMemo):
                 self.recalls.append(order)
+        self.check_pilots(turn.facts)
         if turn.facts:
             self.journal.append((turn.number, self.now, turn.facts))
             self.twin.replay(turn.number, self.now, decode_facts(encode_facts(turn.facts)))
         return turn.facts
+
+    def check_pilots(self, written: list[facts.Fact]) -> None:
+        """What provisioning policies may not do, whatever they wish."""
+        state = self.machine.state
+        for fact in written:
+            if isinstance(fact, facts.PilotAsked):
+                site = state.defined_sites[fact.site]
+                assert site.spec is not None
+                assert len(site.pilots) <= site.spec.max_pilots
+                assert not site.away
+                assert self.now >= site.rests_until
+                assert not self.policies.max_pilots or len(state.pilots) <= self.policies.max_pilots
+            elif isinstance(fact, facts.PilotReleased) and fact.pilot in state.pilots:
+                left = state.pilots[fact.pilot].executors.values()
+                assert all(executor.draining and not executor.spans for executor in left)
 
     @rule(seconds=st.sampled_from([0.0, 0.001, 1.0, 50.0]))
     def time_passes(self, seconds: float) -> None:
@@ -290,9 +349,20 @@ class Histories(RuleBasedStateMachine):
     def a_checkpoint_is_kept(self, data: st.DataObject, index: int) -> None:
         self.turn(facts.CheckpointKept(data.draw(st.integers(1, self.next_id)), index, b"d" * 32))
 
-    @rule(site=SITES, pilots=st.integers(1, 3), cores=st.sampled_from([0.0, 2.0]))
-    def a_site_is_defined(self, site: str, pilots: int, cores: float) -> None:
-        self.turn(facts.SiteDefined(site, SiteSpec(ssh="h", max_pilots=pilots, cores_per_pilot=cores)))
+    @rule(
+        site=SITES,
+        pilots=st.integers(1, 3),
+        cores=st.sampled_from([0.0, 2.0]),
+        least=st.integers(0, 4),
+        budget=st.sampled_from([0.0, 0.0, 1e-3, 1.0]),
+    )
+    def a_site_is_defined(self, site: str, pilots: int, cores: float, least: int, budget: float) -> None:
+        spec = SiteSpec(ssh="h", max_pilots=pilots, cores_per_pilot=cores, min_pilots=least, budget=budget, idle=2.0)
+        self.turn(facts.SiteDefined(site, spec))
+
+    @rule(site=SITES, pilots=st.integers(0, 3))
+    def a_site_says_what_is_free(self, site: str, pilots: int) -> None:
+        self.turn(facts.SiteHadRoom(site, pilots))
 
     @rule(site=SITES)
     def a_site_is_removed(self, site: str) -> None:

@@ -24,8 +24,8 @@ from bough.sites.batch_system import NAMES
 
 _MOST_READ: Final = 1 << 20  # bytes of a file
 _FIELDS: Final = (
-    *("ssh", "batch", "partition", "account", "walltime", "cores_per_pilot", "max_pilots", "setup", "python"),
-    *("shared_dir", "idle", "batch_options", "patience", "submit_rate", "poll"),
+    *("ssh", "batch", "partition", "account", "walltime", "cores_per_pilot", "min_pilots", "max_pilots", "setup"),
+    *("python", "shared_dir", "idle", "batch_options", "patience", "submit_rate", "poll", "budget"),
 )
 _TIMES: Final = ("idle", "walltime", "patience", "poll")
 
@@ -69,6 +69,13 @@ def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shared-dir", metavar="DIR", help="a folder there in which tasks work")
     parser.add_argument(
         "--idle", type=duration, metavar="TIME", help=f"an executor without work leaves after this time ({IDLE:g}s)"
+    )
+    parser.add_argument("--min-pilots", type=count, metavar="N", help="executors that are kept without work, too (0)")
+    parser.add_argument(
+        "--budget", type=amount, metavar="CORE_HOURS", help="core-hours that its executors may use in all (no bound)"
+    )
+    parser.add_argument(
+        "--poll", type=duration, metavar="TIME", help="time between two looks at its pilots (1s to 10s)"
     )
 
 
@@ -131,6 +138,9 @@ def _spec(what: str, table: dict[str, Any]) -> SiteSpec:
             except ValueError:
                 raise UserError(f"{what}: {field} is {table[field]!r}; say 60, '90s' or '5m'") from None
     try:
-        return msgspec.convert(table, SiteSpec)
+        spec = msgspec.convert(table, SiteSpec)
     except (msgspec.ValidationError, OverflowError) as error:
         raise UserError(f"{what}: {in_plain_words(str(error))}") from error
+    if spec.min_pilots > spec.max_pilots:
+        raise UserError(f"{what}: at least {spec.min_pilots} pilots are more than at most {spec.max_pilots}")
+    return spec

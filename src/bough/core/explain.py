@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from bough.core.graph import dependencies
+from bough.core.pilots import why_none
 from bough.core.records.array_record import (
     CANCELLED,
     DONE,
@@ -220,9 +221,9 @@ def _no_room(state: State, record: Record, name: str) -> list[str]:
         return [f"{name} is ready, but there is no executor", *_pilots_to_come(state, record)]
     able = [executor for executor in there if executor.could_fit(needs)]
     if not able:
-        return [_never_fits(there, needs, name)]
+        return [_never_fits(there, needs, name), *_pilots_to_come(state, record)]
     if all(executor.draining or executor.away for executor in able):
-        return [_none_stays(state, able, name)]
+        return [_none_stays(state, able, name), *_pilots_to_come(state, record)]
     able = [executor for executor in able if not executor.away]
     for group in record.queue.limits:
         if group.busy >= group.limit:
@@ -243,6 +244,7 @@ def _no_room(state: State, record: Record, name: str) -> list[str]:
     return [
         f"{name} is ready and waits for {needs} to become free; {busy}",
         *_other_pythons(there, needs.python),
+        *_pilots_to_come(state, record),
     ]
 
 
@@ -256,22 +258,21 @@ def _too_long(state: State, record: Record, able: list[ExecutorRecord], name: st
 
 
 def _pilots_to_come(state: State, record: Record) -> list[str]:
-    """What is done about it: pilots that are to bring executors, and why there are none."""
+    """What is done about it: pilots that are to bring executors, and why no others are asked for."""
     lines = []
     for site in state.defined_sites.values():
-        starting = sum(pilot.starting for pilot in site.pilots.values())
         lifetime = site.spec.lifetime if site.spec is not None else 0.0
         if lifetime and record.expected > lifetime:
             lines.append(
                 f"site {site.name} gets no pilot for it: its pilots end after {lifetime:g} s,"
                 f" and it is expected to run for {record.expected:.0f} s; give the site a longer --walltime"
             )
-        elif starting:
-            lines.append(f"site {site.name} was asked for {counted(starting, 'pilot')}")
-        elif site.away:
-            lines.append(f"site {site.name} is away" + (f": {site.reason}" if site.reason else ""))
-        elif site.rests_until > state.now:
-            lines.append(f"site {site.name} gets no pilot for now, because the last one failed: {site.trouble}")
+        elif site.starting:
+            oldest = next(iter(site.starting.values()))
+            so_far = f"the first {max(0.0, state.now - oldest.asked):.0f} s ago"
+            lines.append(f"site {site.name} was asked for {counted(len(site.starting), 'pilot')}, {so_far}")
+        elif why := why_none(state, site, [record.needs]):
+            lines.append(f"site {site.name} is asked for no pilot: {why}")
     return lines
 
 

@@ -104,6 +104,7 @@ class Intake:
             facts.SiteRemoved: self._on_site_removed,
             facts.PilotQueued: self._on_pilot,
             facts.PilotEnded: self._on_pilot,
+            facts.SiteHadRoom: self._on_room,
             news.TakeLock: self._on_take_lock,
             news.FreeLock: self._on_free_lock,
             facts.GroupReleased: self._on_group_released,
@@ -304,6 +305,9 @@ class Intake:
         if event.executor not in self._state.executors:
             self._record(event)
             self._clear_if_away(event.executor)
+            pilot = self._state.pilots.get(event.pilot)
+            if pilot is not None and pilot.released and event.executor in pilot.executors:
+                self._record(facts.ExecutorDrained(event.executor))  # it began before it could be withdrawn
 
     def _on_executor_known(
         self, event: facts.ExecutorDrained | facts.ExecutorSuspended | facts.ExecutorResumed
@@ -376,6 +380,11 @@ class Intake:
         if pilot is None or (type(event) is facts.PilotQueued and pilot.handle):
             return
         self._record(event)
+
+    def _on_room(self, event: facts.SiteHadRoom) -> None:
+        site = self._state.defined_sites.get(event.site)
+        if site is not None and site.room != event.pilots:
+            self._record(event)
 
     def _on_rested(self, number: int, _: int) -> None:
         self._state.pilots_due = True

@@ -5,16 +5,21 @@ Rule: each law is recomputed from scratch here, never read from the index it che
 
 from __future__ import annotations
 
+from collections import Counter
+
 from bough.core.records.array_record import ENDED_STATES, OCCUPYING_STATES, READY, ArrayRecord, Record
 from bough.core.records.attempts import Span
 from bough.core.records.group_record import STATES, GroupRecord
 from bough.core.records.population_record import Population
 from bough.core.records.ready_queue import HAD_RUN, is_valid
+from bough.core.records.site_record import SiteRecord
 from bough.core.records.task_series import MOST_FIRED, MOST_KEPT, MOST_METRICS, MOST_TAGS
 from bough.core.state import State
 from bough.errors import InvariantBroken
 from bough.model import ranges
 from bough.model.resources import Needs
+
+_ROUNDING = 1e-6  # sums of floats are made in another order here
 
 
 def check(state: State) -> None:
@@ -162,6 +167,29 @@ def _sites(state: State) -> None:
     _demand(defined == set(state.defined_sites), "the index of sites with a definition is wrong")
     flying = {number for site in state.defined_sites.values() for number in site.pilots}
     _demand(flying == set(state.pilots), "a site and the core know different pilots")
+    for site in state.defined_sites.values():
+        _pilots_of(state, site)
+
+
+def _pilots_of(state: State, site: SiteRecord) -> None:
+    """The indexes of a site's pilots, and what is added up as executors come and go."""
+    starting = {pilot.id for pilot in site.pilots.values() if pilot.starting and not pilot.released}
+    _demand(set(site.starting) == starting, f"site {site.name} does not know which pilots start")
+    sizes = Counter(pilot.allocation for pilot in site.pilots.values())
+    _demand(site.allocations == sizes, f"site {site.name} has counted its allocations wrongly")
+    leaving = {pilot.id for pilot in site.pilots.values() if pilot.released}
+    _demand(set(site.leaving) == leaving, f"site {site.name} does not know which pilots leave")
+    idle = {pilot.id for pilot in site.pilots.values() if pilot.is_idle and not pilot.released}
+    _demand(idle <= set(site.idle), f"site {site.name} does not know which pilots are idle")
+    _demand(set(site.idle) <= set(site.pilots), f"site {site.name} thinks that pilots are idle which are gone")
+    there = [executor for pilot in site.pilots.values() for executor in pilot.executors.values()]
+    for executor in there:
+        _demand(state.executors.get(executor.id) is executor, f"pilot {executor.pilot} has an executor that is gone")
+    cores = sum(executor.capacity.cores for executor in there)
+    _demand(abs(site.usage.live_cores - cores) < _ROUNDING, f"site {site.name} has added up its cores wrongly")
+    since = sum(executor.capacity.cores * executor.came for executor in there)
+    near = abs(site.usage.live_since - since) <= _ROUNDING * max(1.0, abs(since))
+    _demand(near, f"site {site.name} has added up the times of its cores wrongly")
     hosts = [x.host for x in state.executors.values() if not (x.draining or x.away)]
     counted = {host: hosts.count(host) for host in hosts}
     _demand(state.hosts == counted, f"hosts are {counted}, the core says {state.hosts}")
@@ -276,8 +304,22 @@ def picture(state: State) -> dict[str, object]:
         },
         "checkpoints": state.checkpoints,
         "pilots": (
-            {p.id: (p.site, p.state, p.handle, p.asked) for p in state.pilots.values()},
-            {s.name: (s.spec, s.offers, s.failures, s.rests_until, s.trouble) for s in state.defined_sites.values()},
+            {
+                p.id: (p.fact, p.state, p.handle, (p.asked, p.queued, p.started), p.released, sorted(p.executors))
+                for p in state.pilots.values()
+            },
+            {
+                s.name: (
+                    (s.spec, s.offers, s.failures, s.rests_until, s.trouble),
+                    (list(s.waits), s.room, s.usage.totals(), sorted(s.starting)),
+                )
+                for s in state.defined_sites.values()
+            },
+            {
+                x.id: (x.came, x.begun, x.idle_since, x.used, x.wasted)
+                for p in state.pilots.values()
+                for x in p.executors.values()
+            },
             state.last_pilot,
         ),
         "first": {r.id: r.urgent for r in state.records.values() if r.ready},

@@ -14,7 +14,7 @@ from bough.core.graph import dependencies
 from bough.core.graph.readiness import elements_free
 from bough.core.graph.submission import grow
 from bough.core.growth import ask_for_more
-from bough.core.pilots import executor_came
+from bough.core.pilots import executor_came, executor_has_other_cores, executor_left
 from bough.core.records.array_record import (
     CANCELLED,
     DONE,
@@ -59,6 +59,8 @@ def executor_resized(state: State, effects: Effects | None, fact: facts.Executor
     executor = state.executors[fact.executor]
     assert isinstance(executor, RelayExecutorRecord)
     state.cores += fact.capacity.cores - executor.capacity.cores
+    if executor.pilot:
+        executor_has_other_cores(state, executor, fact)
     executor.resize(fact)
     state.update_open(executor)
 
@@ -95,6 +97,8 @@ def executor_lost(state: State, effects: Effects | None, fact: facts.ExecutorLos
     """All that was with it is given back, to go first; the losses were counted before, one by one."""
     executor = state.executors[fact.executor]
     remove_executor(state, executor)
+    if executor.pilot:
+        executor_left(state, executor)
     for span in list(executor.spans.values()):
         left, span.left = span.left, []
         for start, stop in left:
@@ -130,6 +134,8 @@ def place_task(state: State, fact: facts.Placed, record: TaskRecord, executor: E
     state.spans[number] = state.attempts.tasks[record.id] = span  # as `add_task`, without a call
     state.last_span = number
     executor.add(span)
+    if executor.pilot:
+        _begins(state, executor, span)
     if state.timed_groups:
         start_clocks(state, record.group)
     if record.shared_spec.limits.resend_after:
@@ -149,6 +155,8 @@ def place_elements(state: State, fact: facts.Placed, record: ArrayRecord, execut
     state.attempts.add_elements(span)
     state.last_span = number
     executor.add(span)
+    if executor.pilot:
+        _begins(state, executor, span)
     if state.timed_groups:
         start_clocks(state, record.group)
     if record.spec.limits.resend_after:
@@ -174,8 +182,17 @@ def place_replica(state: State, fact: facts.Placed, record: Record, executor: Ex
     state.attempts.add_replica(span)
     state.last_span = number
     executor.add(span)
+    if executor.pilot:
+        _begins(state, executor, span)
     if record.spec.limits.resend_after:
         watch_silence(state, span)
+
+
+def _begins(state: State, executor: ExecutorRecord, span: Span) -> None:
+    """An executor that a pilot brought has something to do."""
+    span.heard = state.now
+    if not executor.begun:
+        executor.begun = state.now
 
 
 def start_clocks(state: State, group: GroupRecord) -> None:
@@ -275,7 +292,7 @@ def end_attempts(
     return ended
 
 
-def task_ended(  # noqa: PLR0917 called for every task: names would cost
+def task_ended(  # noqa: C901, PLR0917 called for every task: names and calls would cost
     state: State, effects: Effects | None, span: Span, record: TaskRecord, seconds: Seconds, host: str = ""
 ) -> None:
     """A loose task succeeded; `host` says where, if that is behind a relay."""
@@ -285,6 +302,8 @@ def task_ended(  # noqa: PLR0917 called for every task: names would cost
         _forget_checkpoints(state, record.id, 0, 1)
     record.turn = state.turn
     record.ran_at = host or span.executor.host
+    if span.executor.pilot:
+        span.executor.used += seconds * span.queue.cores
     if span.executor.trouble or record.trouble is not None:
         _compare_places(state, effects, span, record.avoid)
     several = state.attempts.several  # before this one leaves
@@ -321,6 +340,8 @@ def _elements_ended(
 ) -> None:
     start, stop = fact.start, fact.stop
     record.runtime.note(stop - start, fact.seconds)
+    if span.executor.pilot:
+        span.executor.used += fact.seconds * span.queue.cores
     state.move(record, start, stop, DONE)
     record.succeed(Success(start, stop, state.turn, record.id, start, span.attempt))
     if state.checkpoints:
@@ -354,7 +375,7 @@ def element_failed(state: State, effects: Effects | None, fact: facts.ElementFai
     record, index = span.record, fact.index
     runs_on = not state.attempts.only_with(span, index, index + 1)
     span.take(index, index + 1)
-    span.heard = state.now
+    heard, span.heard = span.heard, state.now
     failures, losses = record.failures_of(index)
     lost = fact.failure.cause is Cause.LOST
     again = fact.retry_at >= 0
@@ -366,6 +387,7 @@ def element_failed(state: State, effects: Effects | None, fact: facts.ElementFai
     if fact.gone:
         state.attempts.keep_late(span, index, index + 1)
     detail = fact.detail
+    _note_waste(state, span, fact, heard)
     if detail is not None and detail.ended > detail.started > 0 and fact.failure.cause in _NATURAL:
         record.runtime.note(1, detail.ended - detail.started)
     if runs_on:  # what becomes of the task is decided when the last of its attempts ends
@@ -396,6 +418,14 @@ def element_failed(state: State, effects: Effects | None, fact: facts.ElementFai
                 effects.freed.append((record, index, index + 1))
         else:
             state.set_timer(fact.retry_at, TimerKind.RETRY, record.id, index)
+
+
+def _note_waste(state: State, span: Span, fact: facts.ElementFailed, heard: Seconds) -> None:
+    """An attempt came to nothing: it took the time that is said, or that has passed since it was last heard of."""
+    detail = fact.detail
+    known = detail is not None and detail.ended > detail.started > 0
+    seconds = detail.ended - detail.started if known and detail is not None else state.now - heard if heard else 0.0
+    span.executor.wasted += max(0.0, seconds) * span.queue.cores
 
 
 def checkpoint_kept(state: State, effects: Effects | None, fact: facts.CheckpointKept) -> None:

@@ -19,7 +19,7 @@ from bough.core.graph.readiness import still_ready
 from bough.core.intake import Intake
 from bough.core.replay_checks import fitted, misfit, pass_over, reserve
 from bough.core.scheduling.placement import Placement
-from bough.core.scheduling.provisioning import provision
+from bough.core.scheduling.provisioning import is_due, next_provision, provision
 from bough.core.state import State
 from bough.model.events.arriving import News
 from bough.model.events.facts import Fact
@@ -70,15 +70,15 @@ class Machine:
         state.turn += 1
         if not state.asks_policy:
             state.rank_queued()
+            state.pilots_due = True
         effects = Effects()
         written = self._intake.take_in(events, effects)
         if state.due and not state.stopping:
             written += self._placement.ask(now, effects.orders)
             state.due = False
-            state.pilots_due = True
-        if state.defined_sites and state.pilots_due and not state.stopping:
+            state.demand_due = True
+        if state.defined_sites and not state.stopping and is_due(state):
             written += provision(state, effects.orders)
-            state.pilots_due = False
         if effects.freed:
             written += still_ready(effects.freed)
         if not written:
@@ -153,7 +153,12 @@ class Machine:
     @property
     def next_timer(self) -> Seconds | None:
         """When something is due, at the latest."""
-        return self.state.timers[0][0] if self.state.timers else None
+        timers = self.state.timers
+        timer = timers[0][0] if timers else None
+        if not self.state.defined_sites:
+            return timer
+        asked = next_provision(self.state)
+        return asked if timer is None or (asked is not None and asked < timer) else timer
 
     def explain(self, record: int, index: int = 0) -> list[str]:
         """Why a task is not running, or how it ended; one line a reason."""

@@ -1,23 +1,27 @@
 """Definitions of sites and their pilots: what is decided is applied here.
 
 A site that has a definition is known, whatever else is. What it offers is learnt from the executors that its pilots
-bring; after a pilot that failed it rests, twice as long each time. Rule: these functions only apply what is decided;
-`intake` filters what is said, `scheduling.provisioning` decides which pilots are asked for.
+bring, how long they wait from those that came; after a pilot that failed it rests, twice as long each time. What its
+executors did is added up in core-seconds. Rule: these functions only apply what is decided; `intake` filters what is
+said, `scheduling.provisioning` decides which pilots are asked for and which are released.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from bough.core.effects import Effects
+from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.pilot_record import PilotRecord
-from bough.core.records.site_record import SiteRecord
+from bough.core.records.site_record import SiteRecord, SiteUsage
 from bough.core.sites import forget_if_plain, known_site
 from bough.core.state import State, TimerKind
 from bough.errors import InvalidTransition
 from bough.model.events import facts
 from bough.model.ids import Seconds
-from bough.model.site_specs import PILOT_EDGES, PilotTrigger
+from bough.model.resources import Needs
+from bough.model.site_specs import PILOT_EDGES, RESOURCE, PilotTrigger
 
 _REST: Final = 5.0  # seconds after a pilot that failed
 _LONGEST_REST: Final = 600.0
@@ -25,9 +29,10 @@ _MOST_DOUBLED: Final = 10  # times
 
 
 def site_defined(state: State, effects: Effects | None, fact: facts.SiteDefined) -> None:
-    """Pilots can be asked for there; what was learnt under another definition counts no more."""
+    """Pilots can be asked for there; what was learnt under another definition counts no more, but what was used."""
     site = known_site(state, fact.site)
-    site.spec, site.offers, site.failures, site.rests_until, site.trouble = fact.spec, None, 0, 0.0, ""
+    _forget_what_was_learnt(site)
+    site.spec = fact.spec
     state.defined_sites[fact.site] = site
     state.pilots_due = True
 
@@ -37,23 +42,53 @@ def site_removed(state: State, effects: Effects | None, fact: facts.SiteRemoved)
     site = state.defined_sites.pop(fact.site)
     for pilot in site.pilots:
         del state.pilots[pilot]
-    site.spec, site.offers, site.failures, site.rests_until, site.trouble = None, None, 0, 0.0, ""
-    site.pilots.clear()
+    _forget_what_was_learnt(site)
+    site.spec = None
+    site.usage = SiteUsage()
+    for index in (site.pilots, site.starting, site.idle, site.leaving):
+        index.clear()
+    site.allocations.clear()
     forget_if_plain(state, fact.site)
+
+
+def _forget_what_was_learnt(site: SiteRecord) -> None:
+    site.offers, site.known, site.room, site.refrained = None, None, None, ""
+    site.failures, site.rests_until, site.trouble = 0, 0.0, ""
+    site.waits.clear()
 
 
 def pilot_asked(state: State, effects: Effects | None, fact: facts.PilotAsked) -> None:
     """A pilot is wanted."""
-    pilot = PilotRecord(fact.pilot, fact.site, state.now)
-    state.pilots[fact.pilot] = state.defined_sites[fact.site].pilots[fact.pilot] = pilot
+    pilot, site = PilotRecord(fact, state.now), state.defined_sites[fact.site]
+    add_pilot(state, site, pilot)
+    site.starting[fact.pilot] = pilot
     state.last_pilot = max(state.last_pilot, fact.pilot)
+    if site.room:
+        site.room -= 1
+
+
+def add_pilot(state: State, site: SiteRecord, pilot: PilotRecord) -> None:
+    """A pilot belongs to its site."""
+    state.pilots[pilot.id] = site.pilots[pilot.id] = pilot
+    site.allocations[pilot.allocation] = site.allocations.get(pilot.allocation, 0) + 1
 
 
 def pilot_queued(state: State, effects: Effects | None, fact: facts.PilotQueued) -> None:
     """Its site has taken it."""
     pilot = state.pilots[fact.pilot]
     _move(pilot, PilotTrigger.TAKE)
-    pilot.handle = fact.handle
+    pilot.handle, pilot.queued = fact.handle, state.now
+
+
+def pilot_released(state: State, effects: Effects | None, fact: facts.PilotReleased) -> None:
+    """It is not wanted any more: it counts for nothing that is to come, and its executors get nothing new."""
+    pilot = state.pilots[fact.pilot]
+    pilot.released = fact.reason or "not needed"
+    site = state.defined_sites[pilot.site]
+    site.leaving[fact.pilot] = pilot
+    site.starting.pop(fact.pilot, None)
+    site.idle.pop(fact.pilot, None)
+    state.pilots_due = True
 
 
 def pilot_ended(state: State, effects: Effects | None, fact: facts.PilotEnded) -> None:
@@ -62,6 +97,14 @@ def pilot_ended(state: State, effects: Effects | None, fact: facts.PilotEnded) -
     _move(pilot, PilotTrigger.END)
     site = state.defined_sites[pilot.site]
     del site.pilots[fact.pilot]
+    for index in (site.starting, site.idle, site.leaving):
+        index.pop(fact.pilot, None)
+    site.allocations[pilot.allocation] -= 1
+    if not site.allocations[pilot.allocation]:
+        del site.allocations[pilot.allocation]
+    for executor in pilot.executors.values():  # they may not know it yet
+        site.usage.settle(executor, state.now)
+    pilot.executors.clear()
     state.pilots_due = True
     if fact.failed:
         site.failures += 1
@@ -70,16 +113,71 @@ def pilot_ended(state: State, effects: Effects | None, fact: facts.PilotEnded) -
         state.set_timer(site.rests_until, TimerKind.PILOTS, 0)
 
 
+def site_had_room(state: State, effects: Effects | None, fact: facts.SiteHadRoom) -> None:
+    """So many pilots could start there at once."""
+    state.defined_sites[fact.site].room = fact.pilots
+    state.pilots_due = True
+
+
 def executor_came(state: State, joined: facts.ExecutorJoined) -> None:
     """An executor joined; if a pilot brought it, that one runs, and what its site offers is known."""
     pilot = state.pilots.get(joined.pilot)
     if pilot is None or pilot.site != joined.site:
         return
-    _move(pilot, PilotTrigger.JOIN)
     site = state.defined_sites[pilot.site]
-    site.offers = joined
+    if pilot.starting:
+        pilot.started = state.now
+        site.waits.append(max(0.0, state.now - pilot.asked))
+    _move(pilot, PilotTrigger.JOIN)
+    site.starting.pop(pilot.id, None)
+    site.offers, site.known = joined, None
     site.failures, site.rests_until, site.trouble = 0, 0.0, ""
+    executor = state.executors[joined.executor]
+    executor.idle_since = state.now
+    add_executor(state, executor)
+    site.usage.come(executor, state.now)
+    if pilot.is_idle and not pilot.released:
+        site.idle[pilot.id] = pilot
     state.pilots_due = True
+
+
+def add_executor(state: State, executor: ExecutorRecord) -> PilotRecord | None:
+    """An executor belongs to the pilot that brought it, if that is known."""
+    pilot = state.pilots.get(executor.pilot)
+    if pilot is None or pilot.site != executor.site:
+        return None
+    pilot.executors[executor.id] = executor
+    return pilot
+
+
+def executor_restored(state: State, executor: ExecutorRecord) -> None:
+    """An executor that was there before a restart belongs to its pilot again, if one brought it."""
+    pilot = add_executor(state, executor)
+    if pilot is not None:
+        site = state.defined_sites[pilot.site]
+        site.usage.count(executor)
+        if not pilot.released:
+            site.idle[pilot.id] = pilot  # perhaps: that is looked at when it matters
+
+
+def executor_left(state: State, executor: ExecutorRecord) -> None:
+    """An executor that a pilot brought is gone: what it did is added up."""
+    pilot = state.pilots.get(executor.pilot)
+    if pilot is not None and pilot.executors.pop(executor.id, None) is not None:
+        state.defined_sites[pilot.site].usage.settle(executor, state.now)
+        state.pilots_due = True
+
+
+def executor_has_other_cores(state: State, executor: ExecutorRecord, resize: facts.ExecutorResized) -> None:
+    """What a relay did so far is added up with the cores that it had."""
+    pilot = state.pilots.get(executor.pilot)
+    if pilot is not None and executor.id in pilot.executors:
+        usage = state.defined_sites[pilot.site].usage
+        usage.settle(executor, state.now)
+        executor.begun = executor.begun and state.now
+        executor.capacity, before = resize.capacity, executor.capacity
+        usage.come(executor, state.now)
+        executor.capacity = before  # its own `resize` follows
 
 
 def rest_after(failures: int) -> Seconds:
@@ -87,9 +185,69 @@ def rest_after(failures: int) -> Seconds:
     return min(_LONGEST_REST, _REST * 2.0 ** min(failures - 1, _MOST_DOUBLED))
 
 
-def takes_pilots(site: SiteRecord, now: Seconds) -> bool:
-    """Whether pilots may be asked for at a site now."""
-    return site.spec is not None and not site.away and now >= site.rests_until
+def is_spent(site: SiteRecord, now: Seconds) -> bool:
+    """Whether the core-hours that a site may use are used."""
+    return site.spec is not None and bool(site.spec.budget) and site.usage.core_hours(now) >= site.spec.budget
+
+
+def room_at(state: State, site: SiteRecord) -> int:
+    """How many pilots more may be asked for at a site now."""
+    if site.spec is None or site.away or state.now < site.rests_until or is_spent(site, state.now):
+        return 0
+    room = site.spec.max_pilots - len(site.pilots)
+    if state.policies.max_pilots:
+        room = min(room, state.policies.max_pilots - len(state.pilots))
+    return max(0, room)
+
+
+def why_no_room(state: State, site: SiteRecord) -> str:
+    """Why no pilot may be asked for at a site now; empty: one may."""
+    spec, now, most = site.spec, state.now, state.policies.max_pilots
+    assert spec is not None
+    if site.away:
+        return "it is away" + (f": {site.reason}" if site.reason else "")
+    if now < site.rests_until:
+        return f"it rests for {site.rests_until - now:.0f} s, because the last pilot failed: {site.trouble}"
+    if is_spent(site, now):
+        return f"its budget of {spec.budget:g} core-hours is used up"
+    if len(site.pilots) >= spec.max_pilots:
+        return f"it is at its maximum of {spec.max_pilots}"
+    if most and len(state.pilots) >= most:
+        return f"all sites together are at their maximum of {most}"
+    return ""
+
+
+def like_those_of(site: SiteRecord) -> ExecutorRecord | None:
+    """An executor like those that a site's pilots bring; None: none has come."""
+    if site.known is None and site.offers is not None:
+        site.known = (RelayExecutorRecord if site.offers.each is not None else ExecutorRecord)(site.offers)
+    return site.known
+
+
+def could_fit(site: SiteRecord, needs: Needs) -> bool:
+    """Whether an executor of a site could run a task with these needs; while nothing is known: perhaps."""
+    known = like_those_of(site)
+    if known is not None:
+        return known.could_fit(needs)
+    assert site.spec is not None
+    others = any(name.startswith(RESOURCE) and name != RESOURCE + site.name for name, _ in needs.named)
+    return not others and (not site.spec.cores_per_pilot or needs.cores <= site.spec.cores_per_pilot)
+
+
+def why_none(state: State, site: SiteRecord, wanted: Iterable[Needs] | None = None) -> str:
+    """Why no pilot is asked for at a site, in a few words; empty: nothing keeps one from being asked for.
+
+    `wanted`: what would run there; otherwise all that is ready.
+    """
+    why = why_no_room(state, site)
+    if why:
+        return why
+    needs = list(wanted) if wanted is not None else [shape.needs for shape in state.demand]
+    if not needs:
+        return "nothing is ready that has no place"
+    if not any(could_fit(site, one) for one in needs):
+        return "nothing that is ready could run there"
+    return site.refrained
 
 
 def _move(pilot: PilotRecord, trigger: PilotTrigger) -> None:

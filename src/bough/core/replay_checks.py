@@ -117,13 +117,13 @@ def _returned_site(state: State, fact: facts.SiteReturned) -> str:
     return "" if site is not None and site.away else f"the site {fact.site} is not away"
 
 
-def _defined_site(state: State, fact: facts.SiteRemoved | facts.PilotAsked) -> str:
+def _defined_site(state: State, fact: facts.SiteRemoved | facts.PilotAsked | facts.SiteHadRoom) -> str:
     if isinstance(fact, facts.PilotAsked) and fact.pilot in state.pilots:
         return f"there is a pilot {fact.pilot} already"
     return "" if fact.site in state.defined_sites else f"the site {fact.site} has no definition"
 
 
-def _pilot(state: State, fact: facts.PilotQueued | facts.PilotEnded) -> str:
+def _pilot(state: State, fact: facts.PilotQueued | facts.PilotReleased | facts.PilotEnded) -> str:
     pilot = state.pilots.get(fact.pilot)
     if pilot is None:
         return f"there is no pilot {fact.pilot}"
@@ -280,7 +280,9 @@ _LOOK: dict[type, Callable[..., str]] = {
     facts.SiteRemoved: _defined_site,
     facts.PilotAsked: _defined_site,
     facts.PilotQueued: _pilot,
+    facts.PilotReleased: _pilot,
     facts.PilotEnded: _pilot,
+    facts.SiteHadRoom: _defined_site,
     facts.Submitted: _submitted,
     news.PagesAdded: _pages,
     facts.WasReset: _reset,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from bough.core import pilots
 from bough.core.graph import dependencies
 from bough.core.graph.submission import add_array, add_group, add_task, grow
 from bough.core.records.array_record import READY, WAITING, ArrayRecord, Record
@@ -19,14 +20,14 @@ from bough.core.records.executor_record import ExecutorRecord, RelayExecutorReco
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.pilot_record import PilotRecord
 from bough.core.records.population_record import KeptPopulation, Population
-from bough.core.records.site_record import SiteRecord
+from bough.core.records.site_record import SiteRecord, SiteUsage
 from bough.core.records.task_record import TaskRecord
 from bough.core.records.task_series import Seen
 from bough.core.records.watch_index import AddedPlans, Ending
 from bough.core.sites import add_executor
 from bough.core.state import State, Timer, TimerKind
 from bough.model.availability import ALWAYS, SiteRule
-from bough.model.events.facts import ExecutorJoined
+from bough.model.events.facts import ExecutorJoined, PilotAsked
 from bough.model.files import FileSpec
 from bough.model.ids import ROOT, BlobId, ExecutorId, Seconds, SpanId
 from bough.model.outcomes import Failure, Success
@@ -112,6 +113,7 @@ class KeptExecutor(msgspec.Struct, array_like=True):
     suspended: Seconds
     suspensions: int
     trouble: int
+    usage: tuple[Seconds, Seconds, Seconds, float, float] = (0.0, 0.0, 0.0, 0.0, 0.0)  # of one that a pilot brought
 
 
 class KeptPilot(msgspec.Struct, array_like=True):
@@ -122,6 +124,12 @@ class KeptPilot(msgspec.Struct, array_like=True):
     asked: Seconds
     state: PilotState
     handle: str
+    reason: str = ""
+    allocation: PilotId = PilotId(0)
+    cores: float = 0.0
+    queued: Seconds = 0.0
+    started: Seconds = 0.0
+    released: str = ""
 
 
 class KeptSite(msgspec.Struct, array_like=True):
@@ -139,6 +147,9 @@ class KeptSite(msgspec.Struct, array_like=True):
     failures: int = 0
     rests_until: Seconds = 0.0
     trouble: str = ""
+    waits: tuple[Seconds, ...] = ()
+    room: int | None = None
+    usage: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
 
 
 class KeptGroup(msgspec.Struct, array_like=True):
@@ -247,7 +258,7 @@ def take(state: State) -> bytes:
             seen=list(state.watch.seen.by_record.items()),
             checkpoints=state.checkpoints,
             sites=[_site(site) for site in state.sites.values() if _is_kept(site)],
-            pilots=[KeptPilot(p.id, p.site, p.asked, p.state, p.handle) for p in state.pilots.values()],
+            pilots=[_pilot(pilot) for pilot in state.pilots.values()],
             last_pilot=state.last_pilot,
             populations=[one.kept() for one in state.populations.all()],
         )
@@ -344,11 +355,31 @@ def _is_kept(site: SiteRecord) -> bool:
 
 def _site(site: SiteRecord) -> KeptSite:
     availability = (site.name, site.rule, site.away, site.reason, site.by_hand, site.since, site.deadline)
-    return KeptSite(*availability, site.spec, site.offers, site.failures, site.rests_until, site.trouble)
+    learnt = (site.offers, site.failures, site.rests_until, site.trouble, tuple(site.waits), site.room)
+    return KeptSite(*availability, site.spec, *learnt, site.usage.totals())
+
+
+def _pilot(pilot: PilotRecord) -> KeptPilot:
+    return KeptPilot(
+        pilot.id,
+        pilot.site,
+        pilot.asked,
+        pilot.state,
+        pilot.handle,
+        pilot.reason,
+        pilot.allocation,
+        pilot.cores,
+        pilot.queued,
+        pilot.started,
+        pilot.released,
+    )
 
 
 def _executor(executor: ExecutorRecord) -> KeptExecutor:
-    return KeptExecutor(executor.joined, executor.draining, executor.suspended, executor.suspensions, executor.trouble)
+    usage = (executor.came, executor.begun, executor.idle_since, executor.used, executor.wasted)
+    return KeptExecutor(
+        executor.joined, executor.draining, executor.suspended, executor.suspensions, executor.trouble, usage
+    )
 
 
 def _span(span: Span, *, replica: bool = False) -> KeptSpan:
@@ -381,11 +412,20 @@ def _restore_sites(state: State, kept: Snapshot) -> None:
         if there.spec is not None:
             site.spec, site.offers, site.trouble = there.spec, there.offers, there.trouble
             site.failures, site.rests_until = there.failures, there.rests_until
+            site.room, site.usage = there.room, SiteUsage(*there.usage)
+            site.waits.extend(there.waits)
             state.defined_sites[there.name] = site
     for flying in kept.pilots:
-        pilot = PilotRecord(flying.pilot, flying.site, flying.asked)
-        pilot.state, pilot.handle = flying.state, flying.handle
-        state.pilots[flying.pilot] = state.defined_sites[flying.site].pilots[flying.pilot] = pilot
+        fact = PilotAsked(flying.pilot, flying.site, flying.reason, flying.allocation, flying.cores)
+        pilot = PilotRecord(fact, flying.asked)
+        pilot.state, pilot.handle, pilot.released = flying.state, flying.handle, flying.released
+        pilot.queued, pilot.started = flying.queued, flying.started
+        site = state.defined_sites[flying.site]
+        pilots.add_pilot(state, site, pilot)
+        if pilot.released:
+            site.leaving[flying.pilot] = pilot
+        elif pilot.starting:
+            site.starting[flying.pilot] = pilot
     state.last_pilot = kept.last_pilot
 
 
@@ -412,7 +452,9 @@ def restore(state: State, data: bytes) -> None:
         executor = ExecutorRecord(one.joined) if one.joined.each is None else RelayExecutorRecord(one.joined)
         executor.draining, executor.suspended = one.draining, one.suspended
         executor.suspensions, executor.trouble = one.suspensions, one.trouble
+        executor.came, executor.begun, executor.idle_since, executor.used, executor.wasted = one.usage
         add_executor(state, executor)
+        pilots.executor_restored(state, executor)
     for kept_span in kept.spans:
         span = _restored(state, kept_span, state.executors[ExecutorId(kept_span.executor)])
         if kept_span.replica:

@@ -67,7 +67,11 @@ class State:
         self.defined_sites: dict[str, SiteRecord] = {}  # those of them that have a definition, see `core.pilots`
         self.pilots: dict[int, PilotRecord] = {}  # that have not ended
         self.last_pilot = 0
-        self.pilots_due = False  # something changed that the provisioning policy goes by
+        self.pilots_due = False  # something changed at a site: the provisioning policy is asked at once
+        self.demand_due = False  # what is ready changed: it is asked when `provision_at` has come
+        self.provision_at: Seconds = 0.0
+        self.demanded: Seconds = 0.0  # when something was ready, as far as it was asked
+        self.provision_again: Seconds | None = None  # when it wants to be asked in any case
         self.open_executors: dict[
             int, ExecutorRecord
         ] = {}  # those that may take something, longest open_executors first
@@ -345,6 +349,15 @@ class State:
             self.due = True  # a span that goes leaves more room, never less
         elif executor.id in self.executors:
             self.update_open(executor)
+        if executor.pilot and not executor.spans:
+            self._fell_idle(executor)
+
+    def _fell_idle(self, executor: ExecutorRecord) -> None:
+        """An executor that a pilot brought has nothing to do any more."""
+        executor.idle_since = self.now
+        pilot = self.pilots.get(executor.pilot)
+        if pilot is not None and not pilot.released and executor.id in pilot.executors and pilot.is_idle:
+            self.defined_sites[pilot.site].idle[pilot.id] = pilot
 
     def shrink_span(self, span: Span) -> None:
         """After elements left a span: forget it, or let a wide executor use what they occupied."""

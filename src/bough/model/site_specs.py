@@ -24,6 +24,9 @@ Place = Annotated[str, Meta(max_length=4096, pattern=r"^[^\0\n]*\Z")]
 Handle = Annotated[str, Meta(max_length=4096, pattern=NO_NUL)]
 DefinedName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")]  # it becomes part of paths
 MostPilots = Annotated[int, Meta(ge=1, le=100_000)]
+FewestPilots = Annotated[int, Meta(ge=0, le=100_000)]
+CoreHours = Annotated[float, Meta(ge=0, le=1e12)]
+PollPeriod = Annotated[float, Meta(ge=0, le=86_400)]
 Cores = Annotated[float, Meta(ge=0, le=1e6)]
 # what becomes a directive of a batch system: no quote, no space, nothing that a shell reads
 Directive = Annotated[str, Meta(max_length=256, pattern=r"^[A-Za-z0-9_@%+=:,./-]*\Z")]
@@ -51,13 +54,15 @@ class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     python: Place = ""  # there; empty: python3
     shared_dir: Place = ""  # a folder there, which its hosts share: executors work in it
     idle: Duration = IDLE
+    min_pilots: FewestPilots = 0  # that are kept, also while there is nothing to do
+    budget: CoreHours = 0.0  # core-hours that its pilots may use in all; 0: no bound
+    poll: PollPeriod = 0.0  # seconds between two looks at its pilots; 0: as the server thinks fit
     partition: Directive = ""  # of the batch system, which others call queue; empty: its default
     account: Directive = ""  # that pays
     walltime: Duration = 0.0  # that a pilot is asked for with, 0: `WALLTIME`
     batch_options: BatchOptions = {}  # other directives of the batch system by their long names
     patience: Patience = 30.0  # seconds that a command of the batch system may take
     submit_rate: SubmitRate = 5.0  # pilots that are submitted in a second at most
-    poll: Duration = 0.0  # seconds between two looks at pilots that have brought no executor, 0: as its kind is
 
     @property
     def lifetime(self) -> Seconds:
@@ -101,11 +106,18 @@ PILOT_EDGES: Final[Mapping[tuple[PilotState, PilotTrigger], PilotState]] = {
 }
 
 
+def least_pilots(spec: SiteSpec) -> int:
+    """How many pilots are kept at a site: never more than there may be."""
+    return min(spec.min_pilots, spec.max_pilots)
+
+
 def describe_spec(spec: SiteSpec) -> str:
     """A definition as people read it: ssh user@host, up to 2 pilots of 4 cores."""
     pilots = "1 pilot" if spec.max_pilots == 1 else f"up to {spec.max_pilots} pilots"
     cores = f"{spec.cores_per_pilot:g} cores" if spec.cores_per_pilot else "all cores"
+    budget = f", {spec.budget:g} core-hours in all" if spec.budget else ""
     if spec.batch == "none":
-        return f"{spec.kind} {spec.ssh}".rstrip() + f", {pilots} of {cores}"
+        return f"{spec.kind} {spec.ssh}".rstrip() + f", {pilots} of {cores}{budget}"
     place = f"{spec.batch} on {spec.where}" + (f", partition {spec.partition}" if spec.partition else "")
-    return f"{place}, {pilots} of {cores if spec.cores_per_pilot else 'a whole node'} for {spec.lifetime:g} s"
+    size = cores if spec.cores_per_pilot else "a whole node"
+    return f"{place}, {pilots} of {size} for {spec.lifetime:g} s{budget}"

@@ -9,16 +9,26 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from bough.errors import UnknownName, did_you_mean
+from bough.errors import UnknownName, UserError, did_you_mean
+from bough.model.ids import read_seconds
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
 from bough.policies.population.first_answer import FirstAnswer
 from bough.policies.population.halving import Halving
 from bough.policies.population.median import Median
+from bough.policies.provisioning.adaptive import Adaptive
+from bough.policies.provisioning.additive import Additive
+from bough.policies.provisioning.all_at_once import AllAtOnce
+from bough.policies.provisioning.available import Available
+from bough.policies.provisioning.exponential import Exponential
+from bough.policies.provisioning.one_at_a_time import OneAtATime
+from bough.policies.provisioning.release_by_queue import ReleaseByQueue
+from bough.policies.provisioning.release_grouped import ReleaseGrouped
 from bough.policies.provisioning.static import Static
 from bough.policy.interface import PlacementPolicy, Policies, PopulationPolicy, ProvisioningPolicy
+from bough.policy.shortage import Acquisition, Provisioner, ReleasePolicy
 
 PolicyT = TypeVar("PolicyT")
 
@@ -26,16 +36,60 @@ _PLACEMENT: dict[str, type[PlacementPolicy]] = {"fifo": Fifo, "sjf": ShortestFir
 
 
 _POPULATION: dict[str, type[PopulationPolicy]] = {"halving": Halving, "median": Median, "first-answer": FirstAnswer}
-_PROVISIONING: dict[str, type[ProvisioningPolicy]] = {"static": Static}
+_ACQUISITION: dict[str, Callable[[], Acquisition]] = {
+    "all-at-once": AllAtOnce,
+    "one-at-a-time": OneAtATime,
+    "additive": Additive,
+    "exponential": Exponential,
+    "available": Available,
+}
+_PROVISIONING: dict[str, Callable[[], ProvisioningPolicy]] = {
+    "adaptive": Adaptive,
+    "static": Static,
+    **{name: lambda make=make: Provisioner(make()) for name, make in _ACQUISITION.items()},  # type: ignore[misc]
+}
+PROVISIONING: Final = "adaptive"  # unless another one is named
+_OPTIONS: Final = "release=idle, release=queue[,q=N] or release=grouped[,idle=TIME]"
 
 
-def load_policies(placement: str) -> Policies:
+def load_policies(placement: str, provisioning: str = PROVISIONING, max_pilots: int = 0) -> Policies:
     """The policies of a run, one a family, by their names; rules about populations name theirs when they are set."""
     return Policies(
         placement=_load("placement", _PLACEMENT, placement),
         population=find_population_policy,
-        provisioning=_load("provisioning", _PROVISIONING, "static"),
+        provisioning=load_provisioning(provisioning),
+        max_pilots=max_pilots,
     )
+
+
+def load_provisioning(text: str) -> ProvisioningPolicy:
+    """A provisioning policy by its name; Falkon's have options: additive:release=queue,q=4."""
+    name, colon, rest = text.partition(":")
+    if not colon:
+        return _load("provisioning", _PROVISIONING, name)
+    if name not in _ACQUISITION:
+        _load("provisioning", _PROVISIONING, name)
+        raise UserError(f"the provisioning policy {name} has no options; those of Falkon have: {_OPTIONS}")
+    options = dict(one.partition("=")[::2] for one in rest.split(","))
+    return Provisioner(_ACQUISITION[name](), _read_release(text, options))
+
+
+def _read_release(text: str, options: dict[str, str]) -> ReleasePolicy | None:
+    release = options.pop("release", "")
+    try:
+        if release == "queue":
+            made: ReleasePolicy | None = ReleaseByQueue(max(1, int(options.pop("q", "1"))))
+        elif release == "grouped":
+            made = ReleaseGrouped(read_seconds(options.pop("idle", "60s")))
+        elif release == "idle":
+            made = None
+        else:
+            raise ValueError
+    except ValueError:
+        raise UserError(f"the provisioning policy {text!r} is not understood; say {_OPTIONS}") from None
+    if options:
+        raise UserError(f"the provisioning policy {text!r} has options that mean nothing there; say {_OPTIONS}")
+    return made
 
 
 @functools.cache

@@ -107,6 +107,10 @@ class Demand(Protocol):
     def ready(self) -> int:
         """How many tasks."""
 
+    @property
+    def expected(self) -> Seconds:
+        """The mean expected run time of one of them, 0: unknown. It is estimated from some of them."""
+
 
 class ReadyScan(Protocol):
     """One walk through what is ready. Two walks at once do not disturb each other."""
@@ -247,18 +251,66 @@ def no_population(name: str) -> PopulationPolicy | None:
 
 
 class AskFor(msgspec.Struct, frozen=True, gc=False):
-    """A wish: so many pilots more at a site."""
+    """A wish: so many pilots more at a site, asked for together: one allocation."""
 
     site: str
     count: int = 1
+    reason: str = ""  # for people: why
+
+
+class Release(msgspec.Struct, frozen=True, gc=False):
+    """A wish: do without a pilot. One that waits is withdrawn; one that runs is ended if it has nothing to do."""
+
+    pilot: int
+    reason: str = ""
+
+
+class Refrain(msgspec.Struct, frozen=True, gc=False):
+    """No wish, but why there is none for a site: for people who wonder."""
+
+    site: str
+    reason: str
+
+
+class AskAgain(msgspec.Struct, frozen=True, gc=False):
+    """A wish: be asked again at a time, even if nothing happens until then."""
+
+    when: Seconds
+
+
+ProvisioningWish = AskFor | Release | Refrain | AskAgain
+
+
+class PilotView(Protocol):
+    """A pilot that has not ended and is wanted."""
+
+    @property
+    def id(self) -> int:
+        """Its number."""
+
+    @property
+    def allocation(self) -> int:
+        """The number of the first of those that were asked for together."""
+
+    @property
+    def asked(self) -> Seconds:
+        """When it was asked for."""
+
+    @property
+    def idle_since(self) -> Seconds:
+        """Since when it has had nothing to do; only of those that are idle."""
 
 
 class PilotSite(Protocol):
-    """A site at which pilots may be asked for now."""
+    """A site at which pilots may be asked for, unless it has no room for them."""
 
     @property
     def name(self) -> str:
         """Its name."""
+
+    @property
+    def min_pilots(self) -> int:
+        """How many are kept at the least; the core sees to it."""
 
     @property
     def max_pilots(self) -> int:
@@ -266,26 +318,76 @@ class PilotSite(Protocol):
 
     @property
     def pilots(self) -> int:
-        """How many there are, those that are starting included."""
+        """How many there are, those that are starting included, and those that leave."""
 
     @property
     def starting(self) -> int:
-        """How many of them have not brought an executor yet."""
+        """How many of them have not brought an executor yet, and are wanted."""
+
+    @property
+    def room(self) -> int:
+        """How many more may be asked for now: within the bounds of the site and of all, while it may be used."""
+
+    @property
+    def available(self) -> int | None:
+        """How many could start at once, as the site says; None: it does not say."""
 
     @property
     def cores(self) -> float:
         """What a pilot brings; 0 while that is not known."""
 
+    @property
+    def live_cores(self) -> float:
+        """What its pilots have brought and is there."""
+
+    @property
+    def wait(self) -> Seconds | None:
+        """How long a pilot takes to bring an executor, by the last ones; None: not known."""
+
+    @property
+    def idle_limit(self) -> Seconds:
+        """An executor that is idle for so long leaves by itself; 0: never."""
+
     def could_fit(self, needs: Needs) -> bool:
         """Whether a task with these needs could run there; while nothing is known: perhaps."""
 
+    def idle(self) -> Sequence[PilotView]:
+        """The pilots that have nothing to do, the longest first."""
+
+    def waiting(self) -> Iterator[PilotView]:
+        """The pilots that are starting, the oldest first."""
+
+    def allocation_size(self, allocation: int) -> int:
+        """How many pilots of an allocation have not ended."""
+
+
+class Coming(NamedTuple):
+    """Tasks that wait for nothing but what runs now, or is ready."""
+
+    needs: Needs
+    tasks: int
+    expected: Seconds  # run time of one of them, 0: unknown
+    after: Seconds  # from now, about when they become ready; 0: unknown
+
 
 class ProvisioningView(Protocol):
-    """What is ready and has no place, and the sites at which pilots may be asked for."""
+    """What is ready and has no place, what follows, and the sites that have a definition and are not away."""
 
     @property
     def now(self) -> Seconds:
         """The time."""
+
+    @property
+    def cores(self) -> float:
+        """Of all executors that are there, whoever started them."""
+
+    @property
+    def unfinished(self) -> int:
+        """Tasks that have not ended."""
+
+    @property
+    def demanded(self) -> Seconds:
+        """When something was ready last, as far as the policy was asked; now, if something is."""
 
     def sites(self) -> Sequence[PilotSite]:
         """In the order in which they were defined."""
@@ -293,18 +395,24 @@ class ProvisioningView(Protocol):
     def demand(self) -> Iterator[Demand]:
         """How many tasks are ready, by needs; in no order."""
 
+    def remaining(self) -> Sequence[Seconds]:
+        """About how long some of what executors have will still run, those of unknown length left out."""
+
+    def coming(self) -> Sequence[Coming]:
+        """What becomes ready next, as far as that is seen by looking at some of what runs."""
+
 
 class ProvisioningPolicy(Protocol):
-    """How many pilots are asked for, and where. It keeps no books: all there is to know is in the view."""
+    """How many pilots are asked for and let go, and where. It keeps no books: all there is to know is in the view."""
 
-    def provision(self, view: ProvisioningView, /) -> Iterable[AskFor]:
+    def provision(self, view: ProvisioningView, /) -> Iterable[ProvisioningWish]:
         """Yield wishes; none means: wait for the next event."""
 
 
 class NoPilots:
     """Nothing is asked for, whatever is ready."""
 
-    def provision(self, view: ProvisioningView, /) -> Iterable[AskFor]:
+    def provision(self, view: ProvisioningView, /) -> Iterable[ProvisioningWish]:
         """No wish."""
         return ()
 
@@ -320,3 +428,4 @@ class Policies(msgspec.Struct, frozen=True):
     placement: PlacementPolicy
     population: Callable[[str], PopulationPolicy | None] = no_population  # by the name that a rule gives; None: unknown
     provisioning: ProvisioningPolicy = NoPilots()
+    max_pilots: int = 0  # of all sites together; 0: no bound

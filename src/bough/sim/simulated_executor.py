@@ -81,6 +81,11 @@ class SimulatedExecutor:
         """Its host."""
         return self.traits.host
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has nothing to do."""
+        return not (self._queue or self._running)
+
     def hello(self) -> ExecutorJoined:
         """What it says when it joins."""
         return ExecutorJoined(self.id, self.traits.site, self.host, 0, self.traits.capacity)

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar, assert_never
 from bough.core.machine import Machine
 from bough.errors import InternalError
 from bough.model.events.arriving import News
-from bough.model.events.facts import ExecutorLost, Fact, MemoLookedUp
+from bough.model.events.facts import ExecutorLost, Fact, MemoLookedUp, PilotEnded, PilotQueued
 from bough.model.events.orders import (
     AnswerTake,
     AskForPilot,
@@ -32,7 +32,9 @@ from bough.model.events.orders import (
     WatchSpan,
 )
 from bough.model.ids import Seconds
+from bough.model.site_specs import PilotId
 from bough.sim.simulated_executor import Finish, Model, SimulatedExecutor
+from bough.sim.simulated_site import IdleCheck, PilotExecutor, PilotStart, SimulatedSite
 
 T = TypeVar("T")
 
@@ -66,17 +68,26 @@ class Agenda(Generic[T]):
 class Simulation:
     """See the module."""
 
-    def __init__(self, machine: Machine, model: Model, executors: Iterable[SimulatedExecutor]) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        model: Model,
+        executors: Iterable[SimulatedExecutor],
+        sites: Iterable[SimulatedSite] = (),
+    ) -> None:
         self.machine = machine
         self.now: Seconds = 0.0
         self.journal: list[tuple[int, Seconds, list[Fact]]] = []
         self.refusals: list[str] = []
         self._dead: set[int] = set()
         self._model = model
-        self._agenda: Agenda[News | Finish] = Agenda()
+        self._agenda: Agenda[News | Finish | PilotStart | IdleCheck] = Agenda()
+        self._sites = {site.name: site for site in sites}
         self._executors: dict[int, SimulatedExecutor] = {}
         for executor in executors:
             self.join(0.0, executor)
+        for site in self._sites.values():
+            self._agenda.put(0.0, site.definition())
 
     def join(self, when: Seconds, executor: SimulatedExecutor) -> None:
         """Let an executor join at a time."""
@@ -109,6 +120,14 @@ class Simulation:
                 said, started = self._executors[thing.executor].finish(thing, self._model)
                 news += said
                 self._schedule(started)
+                self._note_idle(self._executors[thing.executor])
+            elif isinstance(thing, PilotStart):
+                news += self._start_pilot(thing)
+            elif isinstance(thing, IdleCheck):
+                executor = self._executors[thing.executor]
+                assert isinstance(executor, PilotExecutor)
+                if executor.left is None and executor.is_idle and executor.idle_since == thing.since:
+                    news += self._end_pilot(executor.traits.site, executor.pilot, "it had nothing to do")
             else:
                 if isinstance(thing, ExecutorLost):  # in a simulation that is the truth: nothing more comes from there
                     self._dead.add(thing.executor)
@@ -126,10 +145,43 @@ class Simulation:
         turn = self.machine.turn(self.now, news)
         if turn.facts:
             self.journal.append((turn.number, self.now, turn.facts))
+        requests: dict[tuple[str, PilotId], list[PilotId]] = {}
         for order in turn.orders:
-            self._carry_out(order)
+            if isinstance(order, AskForPilot):
+                requests.setdefault((order.site, order.allocation), []).append(order.pilot)
+            else:
+                self._carry_out(order)
+        for (site, _), pilots in requests.items():
+            for when, start in self._sites[site].request(self.now, pilots) if site in self._sites else ():
+                self._agenda.put(self.now, PilotQueued(start.pilot, str(start.pilot)))
+                self._agenda.put(when, start)
 
-    def _carry_out(self, order: Order) -> None:
+    # --- pilots ------------------------------------------------------------------------------------
+
+    def _start_pilot(self, start: PilotStart) -> list[News]:
+        executor = self._sites[start.site].start(start.pilot, self.now)
+        if executor is None:
+            return []
+        self._executors[executor.id] = executor
+        self._note_idle(executor)
+        return [executor.hello()]
+
+    def _end_pilot(self, site: str, pilot: PilotId, reason: str) -> list[News]:
+        executor = self._sites[site].end(pilot, self.now)
+        ended: list[News] = [PilotEnded(pilot, reason)]
+        if executor is None:
+            return ended
+        self._dead.add(executor.id)
+        return [ExecutorLost(executor.id, reason), *ended]
+
+    def _note_idle(self, executor: SimulatedExecutor) -> None:
+        if isinstance(executor, PilotExecutor) and executor.is_idle:
+            executor.idle_since = self.now
+            idle = self._sites[executor.traits.site].spec.idle
+            if idle:
+                self._agenda.put(self.now + idle, IdleCheck(executor.id, self.now))
+
+    def _carry_out(self, order: Order) -> None:  # noqa: C901 one case a kind of order
         match order:
             case SendSpan():
                 for one in order.singly():
@@ -145,8 +197,10 @@ class Simulation:
                     self._agenda.put(self.now, said)
             case ClearExecutor() | KeepExecutor():  # they go on: the core takes back what it does not get
                 pass
-            case TellGroupFinished() | AnswerTake() | WatchSpan() | AskForPilot() | CancelPilot():
-                # nor has a site of it a definition yet
+            case CancelPilot():
+                if order.site in self._sites:
+                    self.at(self.now, *self._end_pilot(order.site, order.pilot, "cancelled"))
+            case TellGroupFinished() | AnswerTake() | WatchSpan() | AskForPilot():
                 pass  # a simulation has no client, no person who takes a task, and no output that could be watched
             case _:
                 assert_never(order)

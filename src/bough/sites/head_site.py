@@ -150,7 +150,8 @@ class HeadSite:
         """What the other side has to know to start the executor of a pilot."""
         assert self._archive is not None
         spec = self._spec
-        words = ["--site", self._name, "--pilot", str(pilot), "--idle-timeout", f"{spec.idle:g}"]
+        idle = 0.0 if spec.min_pilots else spec.idle  # where some are kept the server lets go of the others
+        words = ["--site", self._name, "--pilot", str(pilot), "--idle-timeout", f"{idle:g}"]
         words += ["--give-up", f"{_GIVE_UP:g}", "--resource", f"{RESOURCE}{self._name}={PLENTY}"]
         if spec.cores_per_pilot:
             words += ["--cores", f"{spec.cores_per_pilot:g}"]

@@ -80,7 +80,10 @@ class Executors(Question[list[Fields]], frozen=True, array_like=True, tag="execu
 
 
 class Sites(Question[list[Fields]], frozen=True, array_like=True, tag="sites"):
-    """[{"site", "state" ("there" or "away"), "executors", "cores", "tasks", "reason", "since", "next_change", ...}]."""
+    """[{"site", "state" ("there" or "away"), "executors", "cores", "tasks", "reason", "since", "next_change", ...}].
+
+    Of a site that has a definition also "spec", "pilots", why there are "no_more", recent "waits" and "core_hours".
+    """
 
 
 class SetSiteRule(Question[Fields], frozen=True, array_like=True, tag="siterule"):

@@ -19,8 +19,9 @@ from bough.model.reuse_scope import ReuseScope
 from bough.model.states import UNSUCCESSFUL, TaskState
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, On, TaskSpec
 from bough.policies.placement.fifo import Fifo
-from bough.policies.provisioning.static import Static
+from bough.policies.provisioning.all_at_once import AllAtOnce
 from bough.policy.interface import PlacementPolicy, Policies
+from bough.policy.shortage import Provisioner
 from bough.testing.builders import BOOM, executor, submit
 
 
@@ -37,7 +38,7 @@ class Bench:
         fail_fast: bool = False,
         **amounts: object,
     ) -> None:
-        self.policies = Policies(policy or Fifo(), provisioning=Static())
+        self.policies = Policies(policy or Fifo(), provisioning=Provisioner(AllAtOnce()))
         self.machine = Machine(self.policies)
         self.twin = Machine(self.policies)
         self.now = 0.0

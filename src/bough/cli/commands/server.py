@@ -71,6 +71,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="wait so long for an executor whose connection was lost (60s)",
     )
     start.add_argument("--policy", default="fifo", help="which ready task goes next (default: fifo)")
+    start.add_argument(
+        "--provisioning",
+        default="adaptive",
+        metavar="NAME[:OPTIONS]",
+        help="how many pilots sites are asked for: adaptive, static, all-at-once, one-at-a-time, additive, exponential,"
+        " available (default: adaptive)",
+    )
+    start.add_argument(
+        "--max-pilots", type=count, default=0, metavar="N", help="pilots that all sites together may have (no bound)"
+    )
     _add_feature_arguments(start)
     _add_tuning_arguments(start)
     add_log_level(start)
@@ -108,12 +118,15 @@ def _start(args: argparse.Namespace, output: Output) -> int:
         args.reconnect,
         extras,
         tuning,
+        args.provisioning,
+        args.max_pilots,
     )
     begin_log(args)
     if not args.detach:
         return serve(settings)
     words = ["server", "start", "--store", settings.place]
     words += ["--name", args.name, "--policy", args.policy]
+    words += [f"--provisioning={args.provisioning}", f"--max-pilots={args.max_pilots}"]
     words += ["--heartbeat", f"{args.heartbeat:g}", "--reconnect", f"{args.reconnect:g}"]
     if args.listen:
         words += ["--listen", args.listen]

@@ -44,6 +44,7 @@ _OF_VERBS = (
     "bough site remove lab",
 )
 EXAMPLES = (*_OF_VERBS[:2], *_OF_VERBS[5:10], _OF_VERBS[13])  # one or two of each subject
+_HOURS = {"used": "used", "idle": "idle", "startup": "start-up", "wasted": "wasted"}
 _LONG = 900.0  # seconds: a slow line takes a while to carry the archive
 
 
@@ -249,6 +250,14 @@ def _details(site: dict[str, Any]) -> list[str]:
         age = show_seconds(max(0.0, time.time() - pilot["asked"]))
         called = f" as {pilot['handle']}" if pilot["handle"] else ""
         lines.append(f"pilot {pilot['pilot']} is {pilot['state']}{called}, asked for {age} ago")
+    if site.get("waits"):
+        lines.append(f"the last pilots waited: {', '.join(show_seconds(wait) for wait in site['waits'][-5:])}")
+    if site.get("core_hours"):
+        hours = site["core_hours"]
+        parts = ", ".join(f"{hours[name]:.3g} {word}" for name, word in _HOURS.items())
+        lines.append(f"core-hours: {hours['all']:.3g}, of which {parts}")
+    if site.get("no_more"):
+        lines.append(f"no more pilots, because {site['no_more']}")
     return [*lines, f"problem: {site['problem']}"] if site["problem"] else lines
 
 

@@ -17,7 +17,7 @@ from bough.core.records.attempts import Span
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.pilot_record import PilotRecord
-from bough.core.records.site_record import SiteRecord
+from bough.core.records.site_record import SiteRecord, usage_of
 from bough.core.records.task_record import TaskRecord
 from bough.core.records.task_series import Seen
 from bough.core.state import State
@@ -235,6 +235,23 @@ class PilotInfo(msgspec.Struct, frozen=True):
     state: PilotState
     handle: str
     asked: Seconds
+    started: Seconds = 0.0  # when its first executor joined; 0: none has
+    reason: str = ""  # why it was asked for
+    released: str = ""  # why it is not wanted any more; empty: it is
+    allocation: PilotId = PilotId(0)  # the first of those that were asked for together
+    executors: int = 0  # that are there
+    busy: int = 0  # of these
+    cores: float = 0.0  # that it has, or is to bring; 0: not known
+
+
+class UsageInfo(msgspec.Struct, frozen=True):
+    """Core-hours of a site's pilots: all of them, and what for."""
+
+    all: float
+    used: float  # by attempts that succeeded
+    idle: float
+    startup: float  # until the first task came
+    wasted: float  # by attempts that did not succeed
 
 
 class SiteInfo(msgspec.Struct, frozen=True):
@@ -373,7 +390,33 @@ def as_site(site: SiteRecord) -> SiteInfo:
 
 def as_pilot(pilot: PilotRecord) -> PilotInfo:
     """A pilot as an answer."""
-    return PilotInfo(pilot.id, pilot.site, pilot.state, pilot.handle, pilot.asked)
+    cores = sum(executor.capacity.cores for executor in pilot.executors.values())
+    busy = sum(bool(executor.spans) for executor in pilot.executors.values())
+    return PilotInfo(
+        pilot.id,
+        pilot.site,
+        pilot.state,
+        pilot.handle,
+        pilot.asked,
+        pilot.started,
+        pilot.reason,
+        pilot.released,
+        pilot.allocation,
+        len(pilot.executors),
+        busy,
+        cores or pilot.cores,
+    )
+
+
+def as_usage(site: SiteRecord, now: Seconds) -> UsageInfo:
+    """What the pilots of a site have used so far, those that are there included."""
+    alive, startup, used, wasted = site.usage.totals()
+    for pilot in site.pilots.values():
+        for executor in pilot.executors.values():
+            more = usage_of(executor, now)
+            alive, startup, used, wasted = alive + more[0], startup + more[1], used + more[2], wasted + more[3]
+    idle = max(0.0, alive - startup - used - wasted)
+    return UsageInfo(*(seconds / 3600 for seconds in (alive, used, idle, startup, wasted)))
 
 
 def as_group(group: GroupRecord) -> GroupInfo:

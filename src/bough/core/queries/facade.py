@@ -16,6 +16,7 @@ from bough.core.actions.manual import is_manual
 from bough.core.graph.dependencies import is_final, label_of
 from bough.core.graph.readiness import unanswered
 from bough.core.machine import Machine
+from bough.core.pilots import why_none
 from bough.core.queries.answers import (
     Attempt,
     Contents,
@@ -31,6 +32,7 @@ from bough.core.queries.answers import (
     SiteInfo,
     TaskCounts,
     TaskInfo,
+    UsageInfo,
     WorkflowInfo,
     as_attempt,
     as_executor,
@@ -39,6 +41,7 @@ from bough.core.queries.answers import (
     as_record,
     as_seen,
     as_site,
+    as_usage,
     as_workflow,
     combined_state,
     count_tasks,
@@ -576,6 +579,21 @@ class Queries:
         """A pilot that has not ended."""
         found = self._state.pilots.get(number)
         return as_pilot(found) if found is not None else None
+
+    def site_usage(self, name: str, now: Seconds) -> UsageInfo | None:
+        """The core-hours of a site that has a definition."""
+        found = self._state.defined_sites.get(name)
+        return as_usage(found, now) if found is not None else None
+
+    def site_waits(self, name: str) -> list[Seconds]:
+        """How long the last pilots of a site took to bring an executor."""
+        found = self._state.defined_sites.get(name)
+        return list(found.waits) if found is not None else []
+
+    def why_no_pilot(self, name: str) -> str:
+        """Why no pilot more is asked for at a site; empty: nothing is known to keep one from it."""
+        found = self._state.defined_sites.get(name)
+        return why_none(self._state, found) if found is not None else ""
 
     def is_away(self, site: str) -> bool:
         """Whether a site is away."""

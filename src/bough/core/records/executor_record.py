@@ -34,11 +34,14 @@ class ExecutorRecord:
         "_others",
         "away",
         "backlog_limit",
+        "begun",
+        "came",
         "capacity",
         "cores_free",
         "draining",
         "host",
         "id",
+        "idle_since",
         "load",
         "long_cores",
         "pid",
@@ -50,6 +53,8 @@ class ExecutorRecord:
         "suspensions",
         "trouble",
         "until",
+        "used",
+        "wasted",
     )
 
     def __init__(self, joined: ExecutorJoined) -> None:
@@ -73,6 +78,11 @@ class ExecutorRecord:
         self.suspended: Seconds = 0.0  # until when it gets nothing, because too much went wrong there
         self.suspensions = 0
         self.trouble = 0  # tasks in a row that failed here and worked elsewhere
+        # of one that a pilot brought: when it came, got its first task (0: not yet), and had nothing to do last
+        self.came: Seconds = 0.0
+        self.begun: Seconds = 0.0
+        self.idle_since: Seconds = 0.0
+        self.used = self.wasted = 0.0  # core-seconds of attempts that succeeded, and that did not
 
     @property
     def joined(self) -> ExecutorJoined:
@@ -205,7 +215,16 @@ class RelayExecutorRecord(ExecutorRecord):
     def joined(self) -> ExecutorJoined:
         """The fact that would bring it here as it is now."""
         return ExecutorJoined(
-            self.id, self.site, self.host, self.pid, self.capacity, self.until, self.members, self.each, self.python
+            self.id,
+            self.site,
+            self.host,
+            self.pid,
+            self.capacity,
+            self.until,
+            self.members,
+            self.each,
+            self.python,
+            self.pilot,
         )
 
     def resize(self, fact: ExecutorResized) -> None:

@@ -5,23 +5,50 @@ Rule: a record changes only through `core.pilots`, along the edges of `model.sit
 
 from __future__ import annotations
 
+from bough.core.records.executor_record import ExecutorRecord
+from bough.model.events.facts import PilotAsked
 from bough.model.ids import Seconds
-from bough.model.site_specs import PilotId, PilotState
+from bough.model.site_specs import PilotState
 
 
 class PilotRecord:
-    """See the module."""
+    """See the module; a policy sees it as a `PilotView`."""
 
-    __slots__ = ("asked", "handle", "id", "site", "state")
+    __slots__ = (
+        *("allocation", "asked", "cores", "executors", "handle", "id"),
+        *("queued", "reason", "released", "site", "started", "state"),
+    )
 
-    def __init__(self, id_: PilotId, site: str, asked: Seconds) -> None:
-        self.id = id_
-        self.site = site
+    def __init__(self, fact: PilotAsked, asked: Seconds) -> None:
+        self.id = fact.pilot
+        self.site = fact.site
+        self.reason = fact.reason  # why it was asked for
+        self.allocation = fact.allocation or fact.pilot  # the first of those that were asked for together
+        self.cores = fact.cores  # that it was to bring, 0: not known then
         self.asked = asked  # when
+        self.queued: Seconds = 0.0  # when its site took it; 0: it has not
+        self.started: Seconds = 0.0  # when its first executor joined
         self.state = PilotState.ASKED
         self.handle = ""  # what the site calls it
+        self.released = ""  # why it is not wanted any more; empty: it is
+        self.executors: dict[int, ExecutorRecord] = {}  # that it has brought and that are there
 
     @property
     def starting(self) -> bool:
         """Whether it may still bring executors that are not there yet."""
         return self.state is not PilotState.RUNNING
+
+    @property
+    def fact(self) -> PilotAsked:
+        """By which it was asked for."""
+        return PilotAsked(self.id, self.site, self.reason, self.allocation, self.cores)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has executors, and none of them has anything to do."""
+        return bool(self.executors) and not any(executor.spans for executor in self.executors.values())
+
+    @property
+    def idle_since(self) -> Seconds:
+        """Since when the last of its executors has had nothing to do; only asked if it is idle."""
+        return max(executor.idle_since for executor in self.executors.values())

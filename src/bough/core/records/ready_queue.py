@@ -82,6 +82,18 @@ class Shape:
         leaves = islice((leaf for queue in self.queues for leaf in queue.leaves()), _SAMPLED)
         return any(record.ready and record.expected <= time for leaf in leaves for record in leaf.sample())
 
+    @property
+    def expected(self) -> Seconds:
+        """The mean expected run time of its ready tasks, 0: unknown; some stand for all, so that it costs little."""
+        tasks, seconds = 0, 0.0
+        leaves = (leaf for queue in self.queues for leaf in queue.leaves())
+        for leaf in islice(leaves, _SAMPLED):
+            for record in leaf.sample():
+                if record.ready and (each := record.expected):
+                    tasks += record.ready
+                    seconds += record.ready * each
+        return seconds / tasks if tasks else 0.0
+
 
 class DemandIndex:
     """How many tasks are ready, by shape. An answer costs one step a shape, however many tasks there are."""

@@ -5,6 +5,9 @@ Rule: a record changes only through `core.sites` and `core.pilots`.
 
 from __future__ import annotations
 
+from collections import deque
+from typing import Final
+
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.pilot_record import PilotRecord
 from bough.model.availability import ALWAYS
@@ -12,25 +15,87 @@ from bough.model.events.facts import ExecutorJoined
 from bough.model.ids import Seconds
 from bough.model.site_specs import SiteSpec
 
+RECENT: Final = 16  # pilots whose waits are remembered
+_HOUR: Final = 3600.0
+
+
+class SiteUsage:
+    """What the executors of a site's pilots did, in core-seconds; those that are there are settled when they leave."""
+
+    __slots__ = ("alive", "live_cores", "live_since", "startup", "used", "wasted")
+
+    def __init__(self, alive: float = 0.0, startup: float = 0.0, used: float = 0.0, wasted: float = 0.0) -> None:
+        self.alive = alive  # all of it
+        self.startup = startup  # until they got their first task
+        self.used = used  # by attempts that succeeded
+        self.wasted = wasted  # by attempts that did not
+        self.live_cores = 0.0  # of executors that are there
+        self.live_since = 0.0  # the sum of their cores times when they came
+
+    def totals(self) -> tuple[float, float, float, float]:
+        """What is settled, as it is kept."""
+        return self.alive, self.startup, self.used, self.wasted
+
+    def come(self, executor: ExecutorRecord, now: Seconds) -> None:
+        """An executor is there from now on."""
+        executor.came = now
+        self.count(executor)
+
+    def count(self, executor: ExecutorRecord) -> None:
+        """Add an executor that is there."""
+        self.live_cores += executor.capacity.cores
+        self.live_since += executor.capacity.cores * executor.came
+
+    def settle(self, executor: ExecutorRecord, now: Seconds) -> None:
+        """An executor is gone, or has other cores from now on."""
+        alive, startup, used, wasted = usage_of(executor, now)
+        self.alive += alive
+        self.startup += startup
+        self.used += used
+        self.wasted += wasted
+        self.live_cores -= executor.capacity.cores
+        self.live_since -= executor.capacity.cores * executor.came
+        executor.used = executor.wasted = 0.0
+
+    def core_hours(self, now: Seconds) -> float:
+        """All that was used so far, whatever for."""
+        return (self.alive + max(0.0, self.live_cores * now - self.live_since)) / _HOUR
+
+
+def usage_of(executor: ExecutorRecord, now: Seconds) -> tuple[float, float, float, float]:
+    """Core-seconds of an executor that is there: alive, until its first task, used, wasted."""
+    cores = executor.capacity.cores
+    startup = cores * max(0.0, (executor.begun or now) - executor.came)
+    return cores * max(0.0, now - executor.came), startup, executor.used, executor.wasted
+
 
 class SiteRecord:
     """See the module."""
 
     __slots__ = (
+        "allocations",
         "away",
         "by_hand",
         "deadline",
         "executors",
         "failures",
+        "idle",
+        "known",
+        "leaving",
         "name",
         "offers",
         "pilots",
         "reason",
+        "refrained",
         "rests_until",
+        "room",
         "rule",
         "since",
         "spec",
+        "starting",
         "trouble",
+        "usage",
+        "waits",
     )
 
     def __init__(self, name: str) -> None:
@@ -48,3 +113,14 @@ class SiteRecord:
         self.failures = 0  # pilots in a row that failed
         self.rests_until: Seconds = 0.0  # because of these
         self.trouble = ""  # what the last one said
+        self.known: ExecutorRecord | None = None  # an executor as in `offers`
+        self.allocations: dict[int, int] = {}  # how many pilots of each have not ended
+        self.leaving: dict[int, PilotRecord] = {}  # pilots that are not wanted any more, and have not ended
+        self.starting: dict[int, PilotRecord] = {}  # pilots that are wanted and have not brought an executor
+        self.idle: dict[int, PilotRecord] = {}  # pilots that may be idle: those that are not go when that is looked at
+        self.waits: deque[Seconds] = deque(
+            maxlen=RECENT
+        )  # from asking for a pilot to its first executor, the last ones
+        self.room: int | None = None  # pilots that could start at once, as the site said; None: it has not
+        self.usage = SiteUsage()
+        self.refrained = ""  # why the policy asked for nothing when it was asked last; not kept

@@ -1,54 +1,123 @@
-"""Asking the provisioning policy: pilots that it wishes for are asked for, as far as that is lawful.
+"""Asking the provisioning policy: pilots that it wishes for are asked for or released, as far as that is lawful.
 
-Rule: a site gets no more pilots than its definition allows, and none while it is away or rests after a failure; a
-policy that raises is passed over for that turn. Without definitions nothing here is called.
+The policy is asked at once when something changed at a site, and at most once a period because of what is ready, so
+that a server with short tasks does not ask it with every turn; it may say when it wants to be asked in any case.
+Rules: a site gets no more pilots than its definition and the bounds of all sites allow, none while it is away, rests
+after a failure or has used its budget, and keeps its minimum; a pilot that has something to do is not released. What a
+policy wishes beyond that has no effect, and one that raises is passed over for that turn. Without definitions nothing
+here is called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final
 
 from bough.core import pilots
-from bough.core.records.executor_record import ExecutorRecord
-from bough.core.records.ready_queue import DemandIndex
+from bough.core.lifecycle import executor_drained
+from bough.core.records.pilot_record import PilotRecord
 from bough.core.records.site_record import SiteRecord
+from bough.core.scheduling.coming import coming, remaining
 from bough.core.state import State
 from bough.model.events import facts
 from bough.model.events.facts import Fact
-from bough.model.events.orders import AskForPilot, Order
+from bough.model.events.orders import AskForPilot, CancelPilot, Order
+from bough.model.ids import Seconds
 from bough.model.resources import Needs
-from bough.model.site_specs import RESOURCE, PilotId
-from bough.policy.interface import Demand
+from bough.model.site_specs import PilotId, least_pilots
+from bough.policy.interface import AskAgain, AskFor, Coming, Demand, Refrain, Release
+
+PERIOD: Final = 1.0  # seconds between two times that the policy is asked because of what is ready
+_LONGEST: Final = 1000  # characters of a reason
+_HOUR: Final = 3600.0
 
 
 class SiteChoice:
     """A site as the policy sees it, see `policy.interface.PilotSite`."""
 
-    __slots__ = ("_demand", "_known", "_lifetime", "_site", "cores", "max_pilots", "name", "pilots", "starting")
+    __slots__ = ("_site", "_state", "cores", "idle_limit", "max_pilots", "min_pilots", "name")
 
-    def __init__(self, site: SiteRecord, demand: DemandIndex) -> None:
+    def __init__(self, state: State, site: SiteRecord) -> None:
         assert site.spec is not None
-        self._demand = demand
-        self._lifetime = site.spec.lifetime
+        self._state = state
         self._site = site
-        self._known = ExecutorRecord(site.offers) if site.offers is not None else None
         self.name = site.name
+        self.min_pilots = least_pilots(site.spec)
         self.max_pilots = site.spec.max_pilots
-        self.pilots = len(site.pilots)
-        self.starting = sum(pilot.starting for pilot in site.pilots.values())
-        self.cores = self._known.capacity.cores if self._known is not None else site.spec.cores_per_pilot
+        self.idle_limit = site.spec.idle
+        known = pilots.like_those_of(site)
+        self.cores = known.capacity.cores if known is not None else site.spec.cores_per_pilot
+
+    @property
+    def pilots(self) -> int:
+        """How many there are."""
+        return len(self._site.pilots)
+
+    @property
+    def starting(self) -> int:
+        """How many of them have brought no executor yet."""
+        return len(self._site.starting)
+
+    @property
+    def room(self) -> int:
+        """How many more may be asked for now."""
+        return pilots.room_at(self._state, self._site)
+
+    @property
+    def available(self) -> int | None:
+        """How many could start at once, as the site says."""
+        return self._site.room
+
+    @property
+    def live_cores(self) -> float:
+        """What its pilots have brought."""
+        return self._site.usage.live_cores
+
+    @property
+    def wait(self) -> Seconds | None:
+        """The middle one of the last waits, or as long as one waits already that is not over."""
+        recent = sorted(self._site.waits)
+        usual = recent[len(recent) // 2] if recent else None
+        oldest = next(iter(self._site.starting.values()), None)
+        if oldest is None:
+            return usual
+        so_far = self._state.now - oldest.asked
+        return max(usual, so_far) if usual is not None else None
 
     def could_fit(self, needs: Needs) -> bool:
         """Whether an executor there could run a task with these needs; while nothing is known: perhaps.
 
         A pilot has its time: tasks that are all expected to run longer than that are not for it.
         """
-        if self._lifetime and not self._demand.could_end_within(needs, self._lifetime):
+        lifetime = self._site.spec.lifetime if self._site.spec is not None else 0.0
+        if lifetime and not self._state.demand.could_end_within(needs, lifetime):
             return False
-        if self._known is not None:
-            return self._known.could_fit(needs)
-        others = any(name.startswith(RESOURCE) and name != RESOURCE + self.name for name, _ in needs.named)
-        return not others and (not self.cores or needs.cores <= self.cores)
+        return pilots.could_fit(self._site, needs)
+
+    def idle(self) -> Sequence[PilotRecord]:
+        """The pilots that have nothing to do, the longest first."""
+        return idle_pilots(self._site)
+
+    def waiting(self) -> Iterator[PilotRecord]:
+        """The pilots that are starting, the oldest first."""
+        return iter(list(self._site.starting.values()))
+
+    def allocation_size(self, allocation: int) -> int:
+        """How many pilots of an allocation have not ended."""
+        return self._site.allocations.get(allocation, 0)
+
+
+def idle_pilots(site: SiteRecord) -> list[PilotRecord]:
+    """The pilots of a site that have nothing to do, the longest first.
+
+    Those that have something are forgotten until they fall idle again, so that looking costs what changed.
+    """
+    busy = [number for number, pilot in site.idle.items() if not pilot.is_idle]
+    for number in busy:
+        del site.idle[number]
+    return sorted(site.idle.values(), key=lambda pilot: (pilot.idle_since, pilot.id))
 
 
 class _View:
@@ -57,33 +126,167 @@ class _View:
     def __init__(self, state: State) -> None:
         self._state = state
         self.now = state.now
+        self.cores = state.cores
+        self.unfinished = state.unfinished
+        self.demanded = state.demanded
 
     def sites(self) -> list[SiteChoice]:
-        return [
-            SiteChoice(site, self._state.demand)
-            for site in self._state.defined_sites.values()
-            if pilots.takes_pilots(site, self.now)
-        ]
+        return [SiteChoice(self._state, site) for site in self._state.defined_sites.values() if not site.away]
 
     def demand(self) -> Iterator[Demand]:
         return iter(self._state.demand)
 
+    def remaining(self) -> list[Seconds]:
+        return remaining(self._state)
+
+    def coming(self) -> list[Coming]:
+        return coming(self._state)
+
+
+def is_due(state: State) -> bool:
+    """Whether the policy is to be asked in this turn."""
+    again = state.provision_again
+    return (
+        state.pilots_due
+        or (state.demand_due and state.now >= state.provision_at)
+        or (again is not None and state.now >= again)
+    )
+
+
+def next_provision(state: State) -> Seconds | None:
+    """When it is to be asked if nothing happens until then."""
+    again = state.provision_again
+    if not state.demand_due:
+        return again
+    return state.provision_at if again is None else min(again, state.provision_at)
+
 
 def provision(state: State, orders: list[Order]) -> list[Fact]:
-    """Ask for the pilots that the policy wishes for; the facts, already applied."""
-    written: list[Fact] = []
+    """Do what the policy wishes, and what the definitions of sites want; the facts, already applied."""
+    is_wanted = any(True for _ in state.demand)
+    if is_wanted:
+        state.demanded = state.now
+        if state.demand_due:
+            state.provision_at = state.now + PERIOD
+    state.pilots_due = state.demand_due = False
+    state.provision_again = None
+    desk = _Desk(state, orders)
+    for site in state.defined_sites.values():
+        site.refrained = ""
     try:
-        wishes = list(state.policies.provisioning.provision(_View(state)))
+        for wish in state.policies.provisioning.provision(_View(state)):
+            desk.carry_out(wish)
     except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the machine
         state.complaints.append(f"the provisioning policy failed and was passed over for this turn: {error!r}")
-        return written
-    for wish in wishes:
-        site = state.defined_sites.get(wish.site)
-        if site is None or site.spec is None or not pilots.takes_pilots(site, state.now):
-            continue
-        for _ in range(min(wish.count, site.spec.max_pilots - len(site.pilots))):
-            fact = facts.PilotAsked(PilotId(state.last_pilot + 1), site.name)
+    desk.see_to_bounds()
+    state.pilots_due = False  # what was done here is no news
+    return desk.written
+
+
+class _Desk:
+    """Where wishes are held against the law."""
+
+    def __init__(self, state: State, orders: list[Order]) -> None:
+        self._state = state
+        self._orders = orders
+        self.written: list[Fact] = []
+
+    def carry_out(self, wish: object) -> None:
+        state = self._state
+        if isinstance(wish, AskFor):
+            site = state.defined_sites.get(wish.site)
+            if site is not None:
+                self._ask(site, wish.count, wish.reason)
+        elif isinstance(wish, Release):
+            pilot = state.pilots.get(wish.pilot)
+            if pilot is not None and self._may_go(pilot):
+                self._release(pilot, wish.reason)
+        elif isinstance(wish, Refrain):
+            if wish.site in state.defined_sites:
+                state.defined_sites[wish.site].refrained = _plain(wish.reason)
+        elif isinstance(wish, AskAgain) and math.isfinite(wish.when):
+            self._again(max(wish.when, state.now + PERIOD / 10))
+
+    def _again(self, when: Seconds) -> None:
+        known = self._state.provision_again
+        self._state.provision_again = when if known is None else min(known, when)
+
+    def _ask(self, site: SiteRecord, count: int, reason: str) -> None:
+        state = self._state
+        known = pilots.like_those_of(site)
+        assert site.spec is not None
+        cores = known.capacity.cores if known is not None else site.spec.cores_per_pilot
+        first = PilotId(state.last_pilot + 1)
+        for _ in range(min(count, pilots.room_at(state, site))):
+            pilot = PilotId(state.last_pilot + 1)
+            fact = facts.PilotAsked(pilot, site.name, _plain(reason), first, cores)
             pilots.pilot_asked(state, None, fact)
-            written.append(fact)
-            orders.append(AskForPilot(fact.pilot, fact.site))
-    return written
+            self.written.append(fact)
+            self._orders.append(AskForPilot(pilot, site.name, first))
+
+    def _may_go(self, pilot: PilotRecord) -> bool:
+        site = self._state.defined_sites[pilot.site]
+        assert site.spec is not None
+        wanted = len(site.pilots) - len(site.leaving)
+        return not pilot.released and (pilot.starting or pilot.is_idle) and wanted > least_pilots(site.spec)
+
+    def _release(self, pilot: PilotRecord, reason: str) -> None:
+        self._drain(pilot)
+        fact = facts.PilotReleased(pilot.id, _plain(reason))
+        pilots.pilot_released(self._state, None, fact)
+        self.written.append(fact)
+        self._orders.append(CancelPilot(pilot.id, pilot.site))
+
+    def _drain(self, pilot: PilotRecord) -> None:
+        for executor in pilot.executors.values():
+            if not executor.draining:
+                drained = facts.ExecutorDrained(executor.id)
+                executor_drained(self._state, None, drained)
+                self.written.append(drained)
+
+    # --- what holds whatever the policy wishes -----------------------------------------------------
+
+    def see_to_bounds(self) -> None:
+        """Budgets end pilots, minima keep them."""
+        for site in self._state.defined_sites.values():
+            spec = site.spec
+            assert spec is not None
+            if spec.budget and site.pilots:
+                self._see_to_budget(site, spec.budget)
+            if spec.min_pilots and not site.away:
+                self._see_to_minimum(site, least_pilots(spec), spec.idle)
+
+    def _see_to_budget(self, site: SiteRecord, budget: float) -> None:
+        """Once it is used up, executors get nothing new, and pilots end that have nothing to do."""
+        state = self._state
+        if not pilots.is_spent(site, state.now):
+            if site.usage.live_cores > 0:
+                left = (budget - site.usage.core_hours(state.now)) * _HOUR
+                self._again(state.now + max(PERIOD, left / site.usage.live_cores))
+            return
+        reason = f"the budget of {budget:g} core-hours is used up"
+        for pilot in list(site.pilots.values()):
+            if not pilot.released:
+                if pilot.starting or pilot.is_idle:
+                    self._release(pilot, reason)
+                else:
+                    self._drain(pilot)
+
+    def _see_to_minimum(self, site: SiteRecord, least: int, idle: Seconds) -> None:
+        """Ask for what is lacking; executors there do not leave by themselves, so those beyond it are let go here."""
+        state = self._state
+        lacking = least - (len(site.pilots) - len(site.leaving))
+        if lacking > 0:
+            self._ask(site, lacking, f"the site keeps at least {least}")
+        spare = max(0, -lacking)
+        for pilot in islice(idle_pilots(site), spare) if idle else ():
+            if state.now >= pilot.idle_since + idle:
+                self._release(pilot, f"it had nothing to do for {idle:g} s")
+            else:
+                self._again(pilot.idle_since + idle)
+                break
+
+
+def _plain(reason: str) -> str:
+    """A policy's words as they can be kept."""
+    return reason[:_LONGEST].encode("utf-8", "replace").decode().replace("\0", " ")

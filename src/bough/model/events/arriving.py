@@ -65,6 +65,7 @@ News = (  # all that a turn takes in
     | facts.SiteRemoved
     | facts.PilotQueued
     | facts.PilotEnded
+    | facts.SiteHadRoom
     | facts.MemoLookedUp
     | Recalled
     | RuleRecalled

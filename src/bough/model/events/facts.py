@@ -23,7 +23,7 @@ from bough.model.outcomes import Detail, Failure, Results
 from bough.model.population_rules import PopulationRule
 from bough.model.resources import Needs
 from bough.model.reuse_scope import ReuseScope
-from bough.model.site_specs import Handle, PilotId, SiteSpec
+from bough.model.site_specs import Cores, Handle, PilotId, SiteSpec
 from bough.model.tasks import Dep, Item
 
 VERSION = 4
@@ -177,10 +177,13 @@ class SiteRemoved(msgspec.Struct, frozen=True, array_like=True, tag="srm"):
 
 
 class PilotAsked(msgspec.Struct, frozen=True, array_like=True, tag="pa"):
-    """A pilot is wanted at a site."""
+    """A pilot is wanted at a site. Those that were wished for together are one allocation."""
 
     pilot: PilotId
     site: SiteName
+    reason: Excerpt = ""  # why, in the words of the policy
+    allocation: PilotId = PilotId(0)  # the first pilot of it; 0: itself
+    cores: Cores = 0.0  # that it is to bring, 0: not known
 
 
 class PilotQueued(msgspec.Struct, frozen=True, array_like=True, tag="pq"):
@@ -188,6 +191,20 @@ class PilotQueued(msgspec.Struct, frozen=True, array_like=True, tag="pq"):
 
     pilot: PilotId
     handle: Handle
+
+
+class PilotReleased(msgspec.Struct, frozen=True, array_like=True, tag="prl"):
+    """A pilot is not wanted any more: it is withdrawn from its queue, or ended."""
+
+    pilot: PilotId
+    reason: Excerpt = ""
+
+
+class SiteHadRoom(msgspec.Struct, frozen=True, array_like=True, tag="shr"):
+    """A site said how many pilots could start there at once."""
+
+    site: SiteName
+    pilots: Count
 
 
 class PilotEnded(msgspec.Struct, frozen=True, array_like=True, tag="pe"):
@@ -490,7 +507,9 @@ Fact = (
     | SiteRemoved
     | PilotAsked
     | PilotQueued
+    | PilotReleased
     | PilotEnded
+    | SiteHadRoom
     | Placed
     | SpanStarted
     | SpanEnded

@@ -79,6 +79,7 @@ class AskForPilot(msgspec.Struct, frozen=True, array_like=True):
 
     pilot: PilotId
     site: str
+    allocation: PilotId = PilotId(0)  # the first pilot of those that were wished for together
 
 
 class CancelPilot(msgspec.Struct, frozen=True, array_like=True):

@@ -170,6 +170,10 @@ class SiteDesk:
         leaves = site.is_away and self._shell.clock.now() >= site.deadline
         asked = [pilot for pilot in site.pilots if _is_asked(pilot)]
         there = [pilot for pilot in site.pilots if pilot not in asked]
+        needless = [pilot for pilot in asked if pilot.released]
+        asked = [pilot for pilot in asked if not pilot.released]
+        await self._give_up([pilot for pilot in needless if pilot.pilot in self._unsure])
+        await self._tell(*(PilotEnded(pilot.pilot, pilot.released) for pilot in needless))
         if site.is_away:
             await self._give_up([pilot for pilot in asked if pilot.pilot in self._unsure])
             await self._tell(*(PilotEnded(pilot.pilot, "its site left before it was started") for pilot in asked))
@@ -179,8 +183,9 @@ class SiteDesk:
             there = [pilot for pilot in site.pilots if pilot.handle]
         if not there:
             return
-        if leaves:
-            await self.kind.cancel({pilot.pilot: pilot.handle for pilot in there})
+        unwanted = [pilot for pilot in there if leaves or pilot.released]
+        if unwanted:
+            await self.kind.cancel({pilot.pilot: pilot.handle for pilot in unwanted})
         found = await self.kind.statuses({pilot.pilot: pilot.handle for pilot in there})
         gone = [pilot for pilot in there if pilot.pilot in found and not found[pilot.pilot].alive]
         await self._tell(*(self._ended(pilot, found[pilot.pilot].reason, site) for pilot in gone))
@@ -226,6 +231,9 @@ class SiteDesk:
     def _ended(self, pilot: PilotInfo, reason: str, site: SiteInfo) -> PilotEnded:
         """It is not there any more; if it brought no executor, and nobody wanted it to end, it has failed."""
         known = self._shell.queries.pilot(pilot.pilot) or pilot
+        if known.released:
+            logs.info("pilot-ended", f"pilot {pilot.pilot} at site {self.name} was released: {known.released}")
+            return PilotEnded(pilot.pilot, known.released[:_LONGEST])
         if known.state is not PilotState.RUNNING and not site.is_away:
             return self._failed(pilot, reason or "it ended without a word")
         logs.info("pilot-ended", f"pilot {pilot.pilot} at site {self.name} has ended")
@@ -240,8 +248,9 @@ class SiteDesk:
         if self.trouble != str(error):
             logs.warning("site-unreached", f"site {self.name} is not reached: {error}")
         self.trouble = str(error)
-        lost = [pilot for pilot in site.pilots if _is_asked(pilot) and pilot.pilot not in self._unsure]
-        await self._tell(*(self._failed(pilot, str(error)) for pilot in lost))
+        asked = [pilot for pilot in site.pilots if _is_asked(pilot) and pilot.pilot not in self._unsure]
+        await self._tell(*(PilotEnded(pilot.pilot, pilot.released) for pilot in asked if pilot.released))
+        await self._tell(*(self._failed(pilot, str(error)) for pilot in asked if not pilot.released))
         pause = _AGAIN[min(self._failures, len(_AGAIN) - 1)]
         self._failures += 1
         return pause

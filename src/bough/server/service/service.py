@@ -25,7 +25,8 @@ from bough.core.queries.facade import Queries
 from bough.errors import BoughError, SiteError, StoreFailed, StoreHeld
 from bough.model.dispatch_tuning import DispatchTuning
 from bough.model.events.facts import RunOpened
-from bough.policies.policy_registry import load_policies
+from bough.policies.policy_registry import PROVISIONING, load_policies
+from bough.policy.interface import Policies
 from bough.server import cleanup, socket_path
 from bough.server.peer_connection import PeerConnection
 from bough.server.service.features import FeatureOptions, Features
@@ -71,6 +72,12 @@ class ServiceSettings(msgspec.Struct, frozen=True):
     reconnect: float = 60.0
     extras: FeatureOptions = FeatureOptions()
     tuning: DispatchTuning = DispatchTuning()
+    provisioning: str = PROVISIONING
+    max_pilots: int = 0  # of all sites together; 0: no bound
+
+    def policies(self) -> Policies:
+        """As they are named here."""
+        return load_policies(self.policy, self.provisioning, self.max_pilots)
 
     @property
     def folder(self) -> str:
@@ -91,7 +98,7 @@ def serve(settings: ServiceSettings) -> int:
     It is what a process does last: the locks stay with the process.
     """
     gc.disable()  # until all is loaded
-    load_policies(settings.policy)  # first: an unknown name shall leave no trace
+    settings.policies()  # first: an unknown name shall leave no trace
     allow_many_files()
     server_dir = home.make_server_dir()
     locks: list[HeldStore] = [_lock_home(server_dir)]
@@ -141,7 +148,7 @@ def open_own_store(settings: ServiceSettings) -> Store:
 
 def open_machine(store: Store, settings: ServiceSettings, numbers: IdRanges) -> tuple[Machine, int, str]:
     """Go on with the service's own run, or begin it; that run's number, and the token of the store."""
-    policies = load_policies(settings.policy)
+    policies = settings.policies()
     token = _token_of(store, numbers.own_run, numbers.own_turn) if numbers.own_run else ""
     if not token:  # a new store, or one that came without its file of numbers
         last = store.last_run()
@@ -159,7 +166,7 @@ def open_machine(store: Store, settings: ServiceSettings, numbers: IdRanges) -> 
 
 def _begin(store: Store, settings: ServiceSettings, numbers: IdRanges, last: LastRun) -> tuple[Machine, int, str]:
     run, token, now = max(last.run, last.last_run) + 1, secrets.token_hex(16), time.time()
-    policies = load_policies(settings.policy)
+    policies = settings.policies()
     machine = Machine(
         policies, seed=run, last_turn=last.last_turn, last_span=last.last_span, pickup=settings.tuning.max_span
     )

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from bough import logs
-from bough.core.queries.answers import SiteInfo
+from bough.core.queries.answers import PilotInfo, SiteInfo
 from bough.errors import BoughError, UnknownName, UserError
 from bough.model.availability import ALWAYS, RuleKind, SiteRule, read_calendar
 from bough.model.events.facts import SiteLeft, SiteReturned, SiteRuleSet
@@ -218,9 +218,16 @@ class SiteWatch:
         """How pilots are started there, which there are, and what keeps others from being started."""
         if site.spec is None:
             return {"spec": None, "pilots": [], "problem": ""}
-        pilots = [{"pilot": p.pilot, "state": p.state.value, "handle": p.handle, "asked": p.asked} for p in site.pilots]
-        problem = self._reached(site.name) or site.trouble
-        return {"spec": msgspec.to_builtins(site.spec), "pilots": pilots, "problem": problem}
+        queries = self._shell.queries
+        usage = queries.site_usage(site.name, self._shell.clock.now())
+        return {
+            "spec": msgspec.to_builtins(site.spec),
+            "pilots": [_pilot(pilot) for pilot in site.pilots],
+            "problem": self._reached(site.name) or site.trouble,
+            "no_more": queries.why_no_pilot(site.name),
+            "waits": queries.site_waits(site.name),
+            "core_hours": msgspec.structs.asdict(usage) if usage is not None else {},
+        }
 
     def _answer(self, deferred: DeferredRequest[Any], name: str) -> None:
         """Answer with a site as it is once all that was said is written."""
@@ -257,6 +264,21 @@ class SiteWatch:
             self._shell.news(SiteReturned(asked.site))
             self._shell.after_turn(lambda: self._watch(asked.site, known.rule))  # which may say that it is away still
         self._answer(deferred, asked.site)
+
+
+def _pilot(pilot: PilotInfo) -> dict[str, object]:
+    return {
+        "pilot": pilot.pilot,
+        "state": "leaving" if pilot.released else pilot.state.value,
+        "handle": pilot.handle,
+        "asked": pilot.asked,
+        "started": pilot.started or None,
+        "executors": pilot.executors,
+        "busy": pilot.busy,
+        "cores": pilot.cores,
+        "allocation": pilot.allocation,
+        "reason": pilot.released or pilot.reason,
+    }
 
 
 def check_rule(rule: SiteRule) -> None:

@@ -15,6 +15,7 @@ from bough.sim.studies.study_rows import StudyRow
 STUDIES = {
     "trellisdag": "checkers databases of up to 7 kings under TrellisDAG (Goldenberg, 2003): minimal schedules, "
     "the price of supergroups, few hosts",
+    "falkon": "48 resources and 18 stages of tasks under Falkon's provisioner (Raicu, 2009), and under ours",
 }
 
 
