@@ -298,6 +298,11 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         return self.welcome.joined
 
     @property
+    def base_needs(self) -> Needs:
+        """What it says of every task: the sites it is bound to."""
+        return self._settings.needs
+
+    @property
     def keeps_arguments(self) -> bool:
         """Whether arguments that are too big to send go into a file of the store."""
         return self.host.keeps_arguments

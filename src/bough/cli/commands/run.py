@@ -52,7 +52,7 @@ EXAMPLES = (
 
 _DIGITS = 6  # of a number of cores
 _KINDS = ("sleep", "cpu")  # of emulated tasks
-_OF_TASKS = ("memory", "gpus", "timeout", "retries")  # options of each command
+_OF_TASKS = ("memory", "gpus", "timeout", "retries", "requires")  # options of each command
 OF_COMMANDS = ("each_line", "array", "keep_order", "monitor", "rule", *_OF_TASKS)
 
 Twin = tuple[str, int]  # the text of a command, and which one of this text in its run
@@ -85,6 +85,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeout", metavar="TIME", help="end each command after this time, as 1h; 1h*2: doubled by retries"
     )
     parser.add_argument("--retries", type=count, metavar="N", help="try a command that failed up to N more times")
+    parser.add_argument(
+        "--requires", metavar="TEXT", help="what the executor must have: \"memory_gb >= 64 and 'avx512' in cpu\""
+    )
     add_monitor_argument(parser)
     add_rule_argument(parser)
     parser.add_argument("--policy", metavar="NAME", help="the placement policy, such as fifo (default) or sjf")

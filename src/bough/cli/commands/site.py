@@ -19,8 +19,8 @@ from bough.cli.output import Output
 from bough.cli.site_definitions import add_definition_arguments, read_definitions
 from bough.cli.targets.live_server import add_server_argument, connect_client
 from bough.errors import UnknownName
-from bough.model.availability import Grace, RuleKind, RuleText, SiteName, SiteRule, read_calendar
-from bough.model.bounds import Word, within
+from bough.model.availability import Grace, RuleKind, RuleText, SiteRule, read_calendar
+from bough.model.bounds import SiteName, Word, within
 from bough.model.plurals import counted
 from bough.wire import questions
 

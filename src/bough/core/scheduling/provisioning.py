@@ -15,6 +15,7 @@ from bough.core.state import State
 from bough.model.events import facts
 from bough.model.events.facts import Fact
 from bough.model.events.orders import AskForPilot, Order
+from bough.model.requirements import holds
 from bough.model.resources import Needs
 from bough.model.site_specs import RESOURCE, PilotId
 from bough.policy.interface import Demand
@@ -39,6 +40,10 @@ class SiteChoice:
         """Whether an executor there could run a task with these needs; while nothing is known: perhaps."""
         if self._known is not None:
             return self._known.could_fit(needs)
+        if needs.sites and self.name not in needs.sites:
+            return False
+        if needs.requires and holds(needs.requires, {"site": self.name}) is False:
+            return False
         others = any(name.startswith(RESOURCE) and name != RESOURCE + self.name for name, _ in needs.named)
         return not others and (not self.cores or needs.cores <= self.cores)
 
