@@ -22,12 +22,19 @@ from bough.model.ids import read_seconds
 from bough.model.site_specs import IDLE, DefinedName, SiteSpec
 
 _MOST_READ: Final = 1 << 20  # bytes of a file
-_FIELDS: Final = ("ssh", "batch", "cores_per_pilot", "max_pilots", "setup", "python", "shared_dir", "idle")
+_FIELDS: Final = ("kind", "ssh", "batch", "cores_per_pilot", "max_pilots", "setup", "python", "shared_dir", "idle")
 
 
 def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the options of one definition."""
     parser.add_argument("--ssh", metavar="[USER@]HOST", help="where ssh connects to, as in your SSH configuration")
+    parser.add_argument(
+        "--local",
+        dest="kind",
+        action="store_const",
+        const="local",
+        help="the machine of the server itself: executors run there",
+    )
     parser.add_argument("--batch", choices=("none",), help="its batch system; none: executors run on the host itself")
     parser.add_argument(
         "--cores-per-pilot", type=amount, metavar="N", help="cores that an executor uses (all of the host)"
@@ -52,8 +59,10 @@ def read_definitions(args: argparse.Namespace) -> dict[str, SiteSpec]:
         return _read_file(args.file, args.site)
     if not args.site:
         raise UserError("name the site: bough site add NAME --ssh user@host")
-    if "ssh" not in given:
-        raise UserError(f"site {args.site} needs an address: say --ssh user@host")
+    if given.get("kind") == "local" and "ssh" in given:
+        raise UserError(f"site {args.site}: --local and --ssh contradict each other; leave one of them out")
+    if "ssh" not in given and "kind" not in given:
+        raise UserError(f"site {args.site} needs an address: say --ssh user@host, or --local for this machine")
     return {_name(args.site): _spec(f"site {args.site}", given)}
 
 

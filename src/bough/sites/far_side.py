@@ -152,7 +152,7 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
     if note is not None:
         return {"handle": note["handle"]}
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    programs = program_folder(request["digest"])
+    programs = request.get("programs") or program_folder(request["digest"])
     begin = f"import sys; sys.path.insert(0, {programs!r}); import runpy; {_BEGIN}"
     access = os.path.join(site_folder(request["key"]), "access.json")
     argv = [sys.executable, "-c", begin, "--server", access, *request["words"]]
@@ -168,6 +168,7 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
             start_new_session=True,
             cwd=request["shared_dir"] or os.path.expanduser("~"),
         )
+    process.returncode = 0  # it goes on without us: do not complain about that
     note = {"pid": process.pid, "began": _began(process.pid), "digest": request["digest"]}
     note["handle"] = f"{process.pid}"
     write_private(os.path.join(folder, "pilot.json"), json.dumps(note).encode())
@@ -274,9 +275,13 @@ def _last_words(folder: str) -> str:
 
 
 def run(line: bytes, rest: io.BufferedIOBase) -> dict[str, Any]:
-    """Do what a request says."""
+    """Do what a request says that arrives on stdin."""
     request = json.loads(line)
-    data = rest.read(request["size"]) if request.get("size") else b""
+    return serve(request, rest.read(request["size"]) if request.get("size") else b"")
+
+
+def serve(request: dict[str, Any], data: bytes = b"") -> dict[str, Any]:
+    """Do what a request says; data may belong to it."""
     what = request["what"]
     try:
         if what in {"install", "prepare"}:
