@@ -23,6 +23,7 @@ from bough.model.monitors import Finish, Restart
 from bough.model.observations import Fired, Observation, Points, Trouble
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.population_rules import PopulationRule
+from bough.model.requirements import Attributes
 from bough.model.site_specs import PilotId, SiteSpec
 from bough.model.tasks import NO_EXTRAS, Dep, Kind, On, TaskExtras
 from bough.policies.placement.fifo import Fifo
@@ -163,7 +164,11 @@ RULES = [
 ]
 POLICIES = {"fifo": Fifo, "sjf": ShortestFirst, "hostile": Hostile, "raising": Raising}
 GROWTH = st.sampled_from([{}, {}, {"memory": 100, "memory_growth": 2, "timeout": 5, "timeout_growth": 3}])
-SHAPES = [needs(), needs(2), needs(0.5), needs(1, memory=500), needs(1, gpus=1), needs(9), needs(1, python="3.12")]
+SHAPES = [
+    *(needs(), needs(2), needs(0.5), needs(1, memory=500), needs(1, gpus=1), needs(9), needs(1, python="3.12")),
+    *(needs(1, sites=("alpha", "local")), needs(1, requires="rack == 7"), needs(2, requires="cores > 2 or rack")),
+]
+ATTRIBUTES = st.sampled_from([(), (("rack", 3.0),), (("cpu", ("avx2",)), ("rack", 7.0))])
 SITES = st.sampled_from(["a", "b"])
 PYTHONS = st.sampled_from(["", "3.11", "3.12"])
 
@@ -301,10 +306,20 @@ class Histories(RuleBasedStateMachine):
         self.now += seconds
         self.turn()
 
-    @rule(cores=st.sampled_from([1, 2, 4]), rich=st.booleans(), python=PYTHONS, site=SITES, pilot=st.integers(0, 4))
-    def an_executor_joins(self, cores: int, rich: bool, python: str, site: str, pilot: int) -> None:
+    @rule(
+        cores=st.sampled_from([1, 2, 4]),
+        rich=st.booleans(),
+        python=PYTHONS,
+        site=SITES,
+        pilot=st.integers(0, 4),
+        attributes=ATTRIBUTES,
+    )
+    def an_executor_joins(
+        self, cores: int, rich: bool, python: str, site: str, pilot: int, attributes: Attributes
+    ) -> None:
         extra = {"memory": 1000, "gpus": 1} if rich else {}
-        self.turn(executor(self.next_executor, cores, python=python, site=site, pilot=pilot, **extra))
+        more = {"pilot": pilot, "attributes": attributes}
+        self.turn(executor(self.next_executor, cores, python=python, site=site, **more, **extra))
         self.next_executor += 1
 
     @rule(members=st.integers(0, 6), big=st.booleans(), python=PYTHONS)

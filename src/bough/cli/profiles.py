@@ -36,7 +36,10 @@ BESIDE, AT_HOME = "bough.toml", "config.toml"
 COMMANDS = ("run", "submit")
 _NEVER = frozenset({"help", "what", "profile", "json", "quiet", "dry_run", "wait", "each_line", "array", "after"})
 _OF_RUN = frozenset({"cores", "name", "store"})  # outside of a table of its own
-_EITHER = (("server", "cores"), ("server", "store"), ("fresh", "reuse"))  # what goes without the other
+_EITHER = (  # what goes without the other
+    *(("server", "cores"), ("server", "store"), ("site", "cores"), ("site", "store")),
+    ("fresh", "reuse"),
+)
 _MOST = 1 << 20  # bytes of a file
 
 

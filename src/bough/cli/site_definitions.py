@@ -24,8 +24,8 @@ from bough.sites.batch_system import NAMES
 
 _MOST_READ: Final = 1 << 20  # bytes of a file
 _FIELDS: Final = (
-    *("ssh", "batch", "partition", "account", "walltime", "cores_per_pilot", "min_pilots", "max_pilots", "setup"),
-    *("python", "shared_dir", "idle", "batch_options", "patience", "submit_rate", "poll", "budget"),
+    *("kind", "ssh", "batch", "partition", "account", "walltime", "cores_per_pilot", "min_pilots", "max_pilots"),
+    *("setup", "python", "shared_dir", "idle", "batch_options", "patience", "submit_rate", "poll", "budget"),
 )
 _TIMES: Final = ("idle", "walltime", "patience", "poll")
 
@@ -33,6 +33,13 @@ _TIMES: Final = ("idle", "walltime", "patience", "poll")
 def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the options of one definition."""
     parser.add_argument("--ssh", metavar="[USER@]HOST", help="where ssh connects to, as in your SSH configuration")
+    parser.add_argument(
+        "--local",
+        dest="kind",
+        action="store_const",
+        const="local",
+        help="the machine of the server itself: executors run there",
+    )
     parser.add_argument(
         "--batch",
         choices=("none", *NAMES),
@@ -88,8 +95,13 @@ def read_definitions(args: argparse.Namespace) -> dict[str, SiteSpec]:
         return _read_file(args.file, args.site)
     if not args.site:
         raise UserError("name the site: bough site add NAME --ssh user@host")
-    if "ssh" not in given and given.get("batch", "none") == "none":
-        raise UserError(f"site {args.site} needs an address: say --ssh user@host, or --batch for one here")
+    if given.get("kind") == "local" and ("ssh" in given or given.get("batch", "none") != "none"):
+        other = "--ssh" if "ssh" in given else "--batch"
+        raise UserError(f"site {args.site}: --local and {other} contradict each other; leave one of them out")
+    if "ssh" not in given and "kind" not in given and given.get("batch", "none") == "none":
+        raise UserError(
+            f"site {args.site} needs an address: say --ssh user@host, --batch for a batch system here, or --local"
+        )
     if "batch_options" in given:
         given["batch_options"] = dict(given["batch_options"])
     return {_name(args.site): _spec(f"site {args.site}", given)}

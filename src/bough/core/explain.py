@@ -30,11 +30,13 @@ from bough.model.ids import RecordId, number_of
 from bough.model.outcomes import Cause
 from bough.model.plurals import counted
 from bough.model.ranges import Ranges
+from bough.model.requirements import read_requirement
 from bough.model.resources import Needs, show_bytes
 from bough.model.states import TaskState, says
 from bough.model.tasks import Dep, On
 
 _MANY = 5  # reasons of one kind shown before "and n more"
+_MOST_COMPARED = 100  # executors of which is said what they lack
 _FAILED = 10  # tasks that failed, each with its cause
 _FAILED_STATE = bytes([FAILED])
 
@@ -218,7 +220,8 @@ def _no_room(state: State, record: Record, name: str) -> list[str]:
         return [f"{name} is ready, but the session is closing and starts nothing new"]
     there = [executor for executor in state.executors.values() if executor.pid or not executor.draining]  # no people
     if not there:
-        return [f"{name} is ready, but there is no executor", *_pilots_to_come(state, record)]
+        bound = f" at {' or '.join(needs.sites)}" if needs.sites else ""
+        return [f"{name} is ready, but there is no executor{bound}", *_pilots_to_come(state, record)]
     able = [executor for executor in there if executor.could_fit(needs)]
     if not able:
         return [_never_fits(there, needs, name), *_pilots_to_come(state, record)]
@@ -259,8 +262,11 @@ def _too_long(state: State, record: Record, able: list[ExecutorRecord], name: st
 
 def _pilots_to_come(state: State, record: Record) -> list[str]:
     """What is done about it: pilots that are to bring executors, and why no others are asked for."""
-    lines = []
+    sites = record.needs.sites
+    lines = [f"there is no site {name}: add it with bough site add {name}" for name in sites if name not in state.sites]
     for site in state.defined_sites.values():
+        if sites and site.name not in sites:
+            continue
         lifetime = site.spec.lifetime if site.spec is not None else 0.0
         if lifetime and record.expected > lifetime:
             lines.append(
@@ -290,7 +296,16 @@ def _absence(state: State, executor: ExecutorRecord) -> str:
 
 
 def _never_fits(there: list[ExecutorRecord], needs: Needs, name: str) -> str:
-    """Why no executor could ever run a task: none has its Python, or enough of something."""
+    """Why no executor could ever run a task: none is at its sites, meets what it requires, or has enough."""
+    if needs.sites:
+        there = [executor for executor in there if executor.site in needs.sites]
+        if not there:
+            return f"{name} is ready, but there is no executor at {' or '.join(needs.sites)}, where it must run"
+    if needs.requires:
+        meeting = [executor for executor in there if executor.meets(needs.requires)]
+        if not meeting:
+            return f"{name} requires {_lacking(there, needs.requires)}"
+        there = meeting
     runs = [executor for executor in there if executor.runs(needs.python)]
     if not runs:
         python = needs.python
@@ -302,6 +317,19 @@ def _never_fits(there: list[ExecutorRecord], needs: Needs, name: str) -> str:
     lacking = [f"{n} {_amount(n, needs.amounts()[n])} (the most there is: {_amount(n, most[n])})" for n in most]
     wrong = [text for text, n in zip(lacking, most, strict=True) if needs.amounts()[n] > most[n]]
     return f"{name} needs {needs}, and no executor has that much: {', '.join(wrong) or 'not all of it in one place'}"
+
+
+def _lacking(there: list[ExecutorRecord], requires: str) -> str:
+    """What executors do not meet of a requirement: "memory_gb >= 64: alpha has 32"."""
+    lacking: dict[str, dict[str, None]] = {}
+    for executor in islice(there, _MOST_COMPARED):
+        for part, has in read_requirement(requires).unmet(executor.known()):
+            lacking.setdefault(part, {})[f"{executor.site} has {has}"] = None
+    shown = []
+    for part, ways in lacking.items():
+        more = f" and {len(ways) - _MANY} more" if len(ways) > _MANY else ""
+        shown.append(f"{part}: {', '.join(islice(ways, _MANY))}{more}")
+    return "; ".join(shown) or f"{requires}: no executor has all of it"
 
 
 def _other_pythons(there: list[ExecutorRecord], python: str) -> list[str]:

@@ -132,9 +132,9 @@ def _resources(state: State) -> None:
                 used[name] = used.get(name, 0) + amount * span.width
             law = f"span {span.id} was to start at once on executor {executor.id}, which has {has}, with {used} taken"
             _demand(span.queued or executor.wide or all(used[name] <= has.get(name, 0) + 1e-9 for name in wants), law)
-            python = span.queue.needs.python
-            law = f"span {span.id} needs Python {python}, executor {executor.id} has {executor.python}"
-            _demand(executor.runs(python), law)
+            needs = span.queue.needs
+            law = f"span {span.id} needs {needs}, executor {executor.id} at {executor.site} is not such a one"
+            _demand(not executor.pid or executor.admits(needs), law)  # a person goes where they like
         for name, amount in has.items():
             free = executor.free(name)
             law = f"executor {executor.id}: {name} free {free} + used {used.get(name, 0)} is not {amount}"

@@ -20,6 +20,7 @@ from bough.core.state import State, TimerKind
 from bough.errors import InvalidTransition
 from bough.model.events import facts
 from bough.model.ids import Seconds
+from bough.model.requirements import holds
 from bough.model.resources import Needs
 from bough.model.site_specs import PILOT_EDGES, RESOURCE, PilotTrigger
 
@@ -230,6 +231,10 @@ def could_fit(site: SiteRecord, needs: Needs) -> bool:
     if known is not None:
         return known.could_fit(needs)
     assert site.spec is not None
+    if needs.sites and site.name not in needs.sites:
+        return False
+    if needs.requires and holds(needs.requires, {"site": site.name}) is False:
+        return False
     others = any(name.startswith(RESOURCE) and name != RESOURCE + site.name for name, _ in needs.named)
     return not others and (not site.spec.cores_per_pilot or needs.cores <= site.spec.cores_per_pilot)
 

@@ -6,6 +6,7 @@ r"""Flat lists: one command a line, read and written, and the steps that submit 
         --format pdf
     in=a.txt,b.txt out=both.txt :: cat a.txt b.txt > both.txt
     monitor=plateau:score=([-0-9.]+),25,1e-4 monitor='silent:10min -> fail' :: ./fold protein.pdb
+    sites=alpha,beta requires='memory_gb >= 64 and "avx512" in cpu' :: ./simulate
     :: echo "a command that holds :: itself begins with ::"
 
 A backslash at the end joins the next line, as in a shell. Names are unique and may be used before the line that has
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from bough.describe.plan import (
@@ -29,6 +30,7 @@ from bough.describe.plan import (
     file_writers,
     read_amount,
     read_growing,
+    read_site_names,
     show_growing,
     without_gc,
 )
@@ -51,14 +53,16 @@ class FlatTask(NamedTuple):
     memory_growth: float = 0  # times so much after each attempt that its limit ended
     timeout_growth: float = 0
     monitors: tuple[str, ...] = ()  # as `model.monitor_text` reads them
+    sites: tuple[str, ...] = ()  # where it may run
+    requires: str = ""  # of the executor's attributes
     line: int = 0  # where it begins, from 1; 0: it was not read from a text
 
 
 NAME = re.compile(r"[\w.+@%~-]+\Z")
 _OPTION = re.compile(r"[A-Za-z_]\w*=")
-_OPTIONS = ("after", "cores", "memory", "timeout", "retries", "in", "out", "monitor")
+_OPTIONS = ("after", "cores", "memory", "timeout", "retries", "in", "out", "monitor", "sites", "requires")
 _MONITOR = "monitor="
-_WORD = re.compile(r"monitor='[^']*'(?=\s|\Z)|\S+")
+_WORD = re.compile(r"(?:monitor|requires)='[^']*'(?=\s|\Z)|\S+")
 
 
 def read(text: str, filename: str) -> list[FlatTask]:
@@ -114,6 +118,8 @@ def show_task(task: FlatTask) -> str:
     if task.writes:
         words.append("out=" + show_paths(task.writes))
     words += map(show_monitor, task.monitors)
+    words += ["sites=" + ",".join(task.sites)] if task.sites else []
+    words += [show_quoted("requires", task.requires)] if task.requires else []
     if not words and not _needs_mark(task.command):
         return task.command
     return " ".join([*words, "::", task.command])
@@ -188,7 +194,7 @@ def _read_task(line: str, number: int, filename: str) -> FlatTask:
     if name and not NAME.match(name):
         raise _wrong(filename, number, f"{name!r} is no name; use letters, digits and any of _ . + @ % ~ -")
     after: tuple[str, ...] = ()
-    files: dict[str, tuple[str, ...]] = {}
+    said: dict[str, tuple[str, ...]] = {}
     amounts: dict[str, float] = {}
     growth: dict[str, float] = {}
     seen: set[str] = set()
@@ -208,9 +214,9 @@ def _read_task(line: str, number: int, filename: str) -> FlatTask:
         seen.add(option)
         if option == "after":
             after = _names(value, number, filename)
-        elif option in {"in", "out"}:
+        elif option in _READERS:
             try:
-                files[option] = read_paths(option, value)
+                said[option] = _READERS[option](option, value)
             except ValueError as error:
                 raise _wrong(filename, number, str(error)) from None
         else:
@@ -223,11 +229,13 @@ def _read_task(line: str, number: int, filename: str) -> FlatTask:
         memory=int(amounts.get("memory", 0)),
         timeout=amounts.get("timeout", 0),
         retries=int(amounts.get("retries", 0)),
-        reads=files.get("in", ()),
-        writes=files.get("out", ()),
+        reads=said.get("in", ()),
+        writes=said.get("out", ()),
         memory_growth=growth.get("memory", 0),
         timeout_growth=growth.get("timeout", 0),
         monitors=monitors,
+        sites=said.get("sites", ()),
+        requires="".join(said.get("requires", ())),
         line=number,
     )
 
@@ -240,12 +248,12 @@ def _names(value: str, number: int, filename: str) -> tuple[str, ...]:
 
 
 def prefix_words(prefix: str) -> list[str]:
-    """The words before `::`. Blanks separate them, but not within the quotes of monitor='...'."""
-    return _WORD.findall(prefix) if "monitor='" in prefix else prefix.split()
+    """The words before `::`. Blanks separate them, but not within the quotes of monitor='...' and requires='...'."""
+    return _WORD.findall(prefix) if "='" in prefix else prefix.split()
 
 
 def read_quoted(value: str) -> str:
-    """What monitor= says: a text in quotes as it stands; else %20 stands for a blank, as in paths."""
+    """What monitor= or requires= says: a text in quotes as it stands; else %20 stands for a blank, as in paths."""
     if len(value) > 1 and value[0] == value[-1] == "'":
         return value[1:-1]
     from urllib.parse import unquote
@@ -255,13 +263,18 @@ def read_quoted(value: str) -> str:
 
 def show_monitor(text: str) -> str:
     """The word that says a monitor, as `prefix_words` and `read_quoted` read it."""
+    return show_quoted("monitor", text)
+
+
+def show_quoted(option: str, text: str) -> str:
+    """The word that says a text that may hold blanks, as `prefix_words` and `read_quoted` read it."""
     if not any(char.isspace() or char in "%'" for char in text):
-        return f"monitor={text}"
+        return f"{option}={text}"
     if "'" not in text and "::" not in text and not any(char.isspace() and char != " " for char in text):
-        return f"monitor='{text}'"
+        return f"{option}='{text}'"
     from urllib.parse import quote
 
-    return f"monitor={quote(text, safe=_SAFE.replace(chr(39), '') + ',')}"
+    return f"{option}={quote(text, safe=_SAFE.replace(chr(39), '') + ',')}"
 
 
 def read_paths(option: str, value: str) -> tuple[str, ...]:
@@ -279,6 +292,14 @@ def show_paths(paths: Iterable[str]) -> str:
     from urllib.parse import quote
 
     return ",".join(quote(path, safe=_SAFE) for path in paths)
+
+
+_READERS: dict[str, Callable[[str, str], tuple[str, ...]]] = {
+    "in": read_paths,
+    "out": read_paths,
+    "sites": lambda _, value: tuple(read_site_names(value)),
+    "requires": lambda _, value: (read_quoted(value).strip(),),
+}
 
 
 _SAFE = "/:@+~=^()[]{}!*'\"<>|&;$?`\\"  # in a path: neither blanks nor commas
@@ -362,5 +383,7 @@ def _plan_task(task: FlatTask, file: str) -> PlanTask:
         memory_growth=task.memory_growth,
         timeout_growth=task.timeout_growth,
         monitors=list(task.monitors),
+        sites=list(task.sites),
+        requires=task.requires,
         where=Where(file, task.line),
     )

@@ -30,6 +30,7 @@ from bough.describe.flat_list import (
     read_quoted,
     show_monitor,
     show_paths,
+    show_quoted,
     split_prefix,
 )
 from bough.describe.plan import (
@@ -65,6 +66,8 @@ _TASK_KEYS = (
     "in",
     "out",
     "monitor",
+    "sites",
+    "requires",
 )
 _GROUP_KEYS = ("level", "pipeline", "match", "barrier", "limit", "retries", "timeout", "monitor")
 _SAFE = "/:@+,~=^()[]{}!*'\"<>|&;$?`\\"
@@ -137,7 +140,7 @@ class _Reader:
                 continue
             if key in said:
                 raise where.wrong(f"{key}= is given twice")
-            said[key] = value
+            said[key] = read_quoted(value) if key == "requires" else value
         return said
 
     def _add_task(self, where: Where, group: PlanGroup, task: PlanTask, said: dict[str, str]) -> None:
@@ -246,6 +249,8 @@ def _options(task: PlanTask) -> Iterator[str]:
             continue
         if key == "monitor" and value in task.monitors:
             yield show_monitor(value)
+        elif key == "requires" and value == task.requires:
+            yield show_quoted(key, value)
         elif key in task.attributes:
             yield f"attr.{key}={_quoted(value)}"
         elif key == "after":

@@ -25,8 +25,22 @@ import msgspec
 from msgspec import Meta
 
 from bough.errors import InvalidWorkload, UserError
-from bough.model.bounds import LONGEST, NO_NUL, Amount, Count, Duration, Factor, FilePath, Name, Text, Whole, within
+from bough.model.bounds import (
+    LONGEST,
+    NO_NUL,
+    Amount,
+    Count,
+    Duration,
+    Factor,
+    FilePath,
+    Name,
+    SiteName,
+    Text,
+    Whole,
+    within,
+)
 from bough.model.ids import read_bytes, read_seconds, split_growth
+from bough.model.requirements import read_requirement
 
 MOST_DEEP = 100  # groups in groups
 
@@ -77,6 +91,8 @@ class PlanTask(msgspec.Struct, omit_defaults=True):
     memory_growth: Factor = 0  # times so much after each attempt that its limit ended; 0: it does not grow
     timeout_growth: Factor = 0
     monitors: list[str] = []  # what watches it, as texts
+    sites: list[str] = []  # where it may run; empty: anywhere
+    requires: str = ""  # of the executor's attributes
     where: Where = NOWHERE
 
     @property
@@ -179,10 +195,18 @@ def check_task(task: PlanTask) -> None:
             _check_files(task)
         if task.monitors:
             check_monitors(tuple(task.monitors))
+        _check_where(task)
         _check_texts("env", task.env)
         _check_texts("attribute", task.attributes)
     except UserError as error:
         raise task.where.wrong(f"{task.label}: {error}") from None
+
+
+def _check_where(task: PlanTask) -> None:
+    if task.sites:
+        within("sites", task.sites, _Sites)
+    if task.requires:
+        read_requirement(task.requires)
 
 
 @functools.lru_cache(maxsize=1000)
@@ -228,6 +252,7 @@ def file_path(task: PlanTask, path: str) -> str:
 
 
 _SHORT = 65_536
+_Sites = Annotated[list[SiteName], Meta(max_length=100)]
 _Command = Annotated[Text, Meta(pattern=NO_NUL)]
 
 
@@ -380,6 +405,7 @@ GROWING = ("memory", "timeout")
 _TASK_AMOUNTS = ("cores", "memory", "timeout", "retries", "priority")
 _GROUP_AMOUNTS = ("limit", "retries", "timeout")
 MONITORS = ("monitor", "monitors")  # one, or several that newlines separate
+_WHERE = ("sites", "requires")
 _GROUP_SWITCHES = ("pipeline", "match", "barrier")
 _YES = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False, "": False}
 
@@ -394,14 +420,14 @@ def put_on_task(task: PlanTask, key: str, value: str) -> None:
         setattr(task, f"{key}_growth", growth)
     elif key in _TASK_AMOUNTS:
         setattr(task, key, read_amount(key, value))
-    elif key == "name":
-        task.name = value
+    elif key in {"name", "cwd"}:
+        setattr(task, key, value)
     elif key == "after":
         task.after = [*task.after, *filter(None, value.split(","))]
     elif key in MONITORS:
         task.monitors = [*task.monitors, *value.split("\n")]
-    elif key == "cwd":
-        task.cwd = value
+    elif key in _WHERE:
+        setattr(task, key, read_site_names(value) if key == "sites" else value.strip())
     elif key.startswith("env.") and key != "env.":
         task.env = {**task.env, key[4:]: value}
     elif not key:
@@ -425,6 +451,8 @@ def of_task(task: PlanTask) -> Iterator[tuple[str, str]]:
             yield key, show_growing(value, getattr(task, f"{key}_growth")) if key in GROWING else _shown(value)
     for text in task.monitors:
         yield "monitor", text
+    yield from [("sites", ",".join(task.sites))] if task.sites else []
+    yield from [("requires", task.requires)] if task.requires else []
     if task.cwd:
         yield "cwd", task.cwd
     for name, text in task.env.items():
@@ -459,6 +487,14 @@ def of_group(group: PlanGroup) -> Iterator[tuple[str, str]]:
     for text in group.monitors:
         yield "monitor", text
     yield from group.attributes.items()
+
+
+def read_site_names(value: str) -> list[str]:
+    """Names of sites with commas between them, each once, in order; ValueError says what would be right."""
+    names = sorted(set(value.split(",")))
+    if not all(names):
+        raise ValueError(f"sites={value:.60}: give one name or several, separated by commas without spaces")
+    return names
 
 
 def _switch(key: str, value: str) -> bool:

@@ -14,10 +14,12 @@ import time
 from typing import NamedTuple
 
 from bough import logs
-from bough.errors import BoughError
+from bough.errors import BoughError, UserError
 from bough.executor.devices import DevicePool, find_gpus
-from bough.executor.machine_capacity import machine_memory
+from bough.executor.machine_capacity import machine_attributes, machine_memory
+from bough.model.bounds import Finite, within
 from bough.model.ids import ExecutorId, read_bytes, read_seconds
+from bough.model.requirements import AttributeName, Attributes, AttributeText
 from bough.model.resources import OWN_PYTHON, Needs
 from bough.model.site_specs import PilotId
 from bough.wire.client_messages import VERSION
@@ -28,7 +30,7 @@ _ENDING = 6.0  # seconds before its end in which it ends what still runs
 
 
 class ExecutorLifetime(NamedTuple):
-    """How long an executor stays, and where its files lie; it never changes."""
+    """How long an executor stays, where its files lie, and what it says of itself; it never changes."""
 
     until: float = 0.0  # when it must have left, 0: never
     started: float = 0.0  # when the clock for `until` began
@@ -36,6 +38,7 @@ class ExecutorLifetime(NamedTuple):
     give_up: float = 86400.0  # seconds without a server after which it leaves
     work: str = ""  # its own folder, empty: the usual one
     pilot: PilotId = PilotId(0)  # that started it
+    attributes: Attributes = ()  # what it says of itself, for requirements
 
     @property
     def leaves_at(self) -> float:
@@ -64,6 +67,7 @@ def make_hello(
         welcome.marker if welcome else "",
         together=True,
         pilot=lifetime.pilot,
+        attributes=lifetime.attributes,
     )
 
 
@@ -81,6 +85,7 @@ def shares_store(welcome: ExecutorWelcome) -> bool:
 _USAGE = (
     "usage: python -m bough.executor --server ADDRESS"
     " [--cores N] [--memory BYTES] [--gpus N] [--pin yes|no] [--resource NAME=AMOUNT]... [--site NAME]"
+    " [--attribute NAME=VALUE]..."
     " [--until SECONDS_SINCE_1970] [--idle-timeout TIME] [--give-up TIME] [--work DIR]"
     " [--allow-commands yes|no] [--pilot N] [--log-level LEVEL]"
 )
@@ -94,7 +99,7 @@ class ExecutorOptions:
     """What an executor is told when it is started."""
 
     __slots__ = (
-        *("allows_commands", "cores", "give_up", "gpus", "idle", "memory", "named", "pilot", "pin"),
+        *("allows_commands", "attributes", "cores", "give_up", "gpus", "idle", "memory", "named", "pilot", "pin"),
         *("server", "site", "until", "work"),
     )
 
@@ -104,6 +109,7 @@ class ExecutorOptions:
         self.cores = float(os.cpu_count() or 1)
         self.memory = machine_memory()
         self.named: dict[str, float] = {}
+        self.attributes: dict[str, float | str] = {}
         self.gpus: int | None = None  # None: those that are found
         self.pin = self.allows_commands = False
         self.until = self.idle = 0.0
@@ -136,12 +142,16 @@ class ExecutorOptions:
             self.pin = value == "yes"
         elif word == "--allow-commands":
             self.allows_commands = value == "yes"
-        elif word in {"--resource", "--gpus"}:
-            self._add_resource(value if word == "--resource" else f"gpus={value}")
+        elif word in {"--resource", "--gpus", "--attribute"}:
+            self._add(word, value)
         else:
             raise SystemExit(_USAGE)
 
-    def _add_resource(self, text: str) -> None:
+    def _add(self, word: str, text: str) -> None:
+        if word == "--attribute":
+            self.attributes.update([read_attribute(text)])
+            return
+        text = text if word == "--resource" else f"gpus={text}"
         name, equals, amount = text.partition("=")
         if not name or not equals:
             raise ValueError("it is not of the form NAME=AMOUNT")
@@ -154,9 +164,28 @@ class ExecutorOptions:
 def read_capacity_and_lifetime(options: ExecutorOptions) -> tuple[Needs, ExecutorLifetime]:
     """What an executor has, and how long it stays."""
     capacity = Needs(options.cores, options.memory, options.gpus or 0, tuple(sorted(options.named.items())))
+    attributes = tuple(sorted({**machine_attributes(), **options.attributes}.items()))
     return capacity, ExecutorLifetime(
-        options.until, time.time(), options.idle, options.give_up, options.work, options.pilot
+        options.until, time.time(), options.idle, options.give_up, options.work, options.pilot, attributes
     )
+
+
+OWN_ATTRIBUTES = ("cores", "memory_gb", "gpus", "site", "host", "python")  # said by other options
+
+
+def read_attribute(text: str) -> tuple[str, float | str]:
+    """What --attribute NAME=VALUE says; a value that is a number is one."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UserError(f"--attribute {text}: say NAME=VALUE, as in rack=7 or network=infiniband")
+    if name in OWN_ATTRIBUTES:
+        raise UserError(f"--attribute {text}: {name} is what the executor has; say --{name.removesuffix('_gb')}")
+    name = within("--attribute", name, AttributeName)
+    try:
+        number = float(value)
+    except ValueError:
+        return name, within(f"--attribute {name}", value, AttributeText)
+    return name, within(f"--attribute {name}", number, Finite)
 
 
 def find_devices(options: ExecutorOptions) -> DevicePool:

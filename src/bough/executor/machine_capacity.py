@@ -1,4 +1,4 @@
-"""What this machine has for tasks: the one answer, for the executor that runs here and for sessions that only run here.
+"""What this machine has for tasks, and is: the one answer, for the executor here and for sessions that only run here.
 
 Rule: a session refuses at submission what its executor would never start, so both ask here.
 """
@@ -6,9 +6,14 @@ Rule: a session refuses at submission what its executor would never start, so bo
 from __future__ import annotations
 
 import os
+import sys
 
 from bough.executor.devices import find_gpus
 from bough.model.resources import Needs
+
+_CPU_INFO = "/proc/cpuinfo"
+_FIRST_CPU = 16_384  # bytes: what it says of the first one
+_MOST_FLAGS = 900
 
 
 def machine_memory() -> int:
@@ -19,3 +24,33 @@ def machine_memory() -> int:
 def machine_capacity(cores: float, gpus: int | None = None) -> Needs:
     """What the executor of an embedded session has, which was given some cores, and GPUs or else all there are."""
     return Needs(cores=cores, memory=machine_memory(), gpus=len(find_gpus().names) if gpus is None else gpus)
+
+
+def machine_attributes(folder: str = "") -> dict[str, float | str | tuple[str, ...]]:
+    """What requirements may ask for besides cores, memory and GPUs: cpu, arch, os and disk_gb, as far as known."""
+    uname = os.uname()
+    found: dict[str, float | str | tuple[str, ...]] = {"arch": uname.machine, "os": sys.platform}
+    flags = cpu_flags()
+    if flags:
+        found["cpu"] = flags
+    try:
+        space = os.statvfs(folder or os.getcwd())
+    except OSError:
+        return found
+    return found | {"disk_gb": round(space.f_frsize * space.f_bavail / 1e9, 1)}
+
+
+def cpu_flags(path: str = _CPU_INFO) -> tuple[str, ...]:
+    """What the first processor can do, as the kernel calls it; "avx512" stands for its foundation, avx512f."""
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            text = file.read(_FIRST_CPU)
+    except OSError:
+        return ()
+    for line in text.splitlines():
+        name, _, flags = line.partition(":")
+        if name.strip().lower() in {"flags", "features"}:
+            words = {word for word in flags.split() if len(word) <= 64}
+            words |= {"avx512"} if "avx512f" in words else set()
+            return tuple(sorted(words)[:_MOST_FLAGS])
+    return ()

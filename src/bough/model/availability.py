@@ -24,7 +24,6 @@ from bough.model.ids import Seconds
 LONGEST_GRACE: Final = 86_400.0  # seconds
 LONGEST_CALENDAR: Final = 4_000  # characters
 
-SiteName = Annotated[str, Meta(min_length=1, max_length=256, pattern=NO_NUL)]
 RuleText = Annotated[str, Meta(max_length=65_536, pattern=NO_NUL)]
 Grace = Annotated[float, Meta(ge=0, le=LONGEST_GRACE)]
 

@@ -34,6 +34,7 @@ Duration = Annotated[float, Meta(ge=0, le=LONGEST)]
 
 Word = Annotated[str, Meta(max_length=256, pattern=NO_NUL)]  # a role, a stream's name, a version
 Name = Annotated[str, Meta(max_length=65_536, pattern=NO_NUL)]  # of a task, a group, a host, an attribute
+SiteName = Annotated[str, Meta(min_length=1, max_length=256, pattern=NO_NUL)]
 ShortName = Annotated[str, Meta(min_length=1, max_length=200, pattern=NO_NUL)]  # of a monitor, a metric, a tag
 Label = Annotated[
     str, Meta(max_length=65_536)

@@ -1,17 +1,23 @@
-"""What a task needs and what an executor has: countable amounts by name; and which Python a function needs.
+"""What a task needs and what an executor has: countable amounts by name; and where the task may run.
 
 Rule: amounts are never negative, and a task that fits is one whose every amount is available. A function that says its
-Python runs only where that minor version does, as bytecode differs between them. A command runs under any.
+Python runs only where that minor version does, as bytecode differs between them. A command runs under any. A task that
+names sites runs at one of these; one with a requirement only where the attributes of the executor meet it.
 """
 
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
-from bough.model.bounds import Amount, Name, Word
+from bough.model.bounds import Amount, Name, SiteName, Word
 from bough.model.ids import Bytes
+from bough.model.requirements import RequirementText
+
+SiteNames = Annotated[tuple[SiteName, ...], Meta(max_length=100)]  # each once, in order
 
 
 class Needs(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
@@ -22,6 +28,13 @@ class Needs(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc
     gpus: Amount = 0
     named: tuple[tuple[Name, Amount], ...] = ()  # sorted by name
     python: Word = ""  # the minor version that a function needs, as "3.12"; empty: any, as commands do
+    sites: SiteNames = ()  # where it may run; empty: anywhere
+    requires: RequirementText = ""  # of the executor's attributes, see `model.requirements`; empty: nothing
+
+    @property
+    def is_picky(self) -> bool:
+        """Whether it matters where the amounts are."""
+        return bool(self.python or self.sites or self.requires)
 
     def amounts(self) -> dict[str, float]:
         """All non-zero amounts by resource name."""
@@ -29,9 +42,11 @@ class Needs(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc
         return {name: amount for name, amount in found.items() if amount}
 
     def __str__(self) -> str:
-        """Read as in "2 cores, 4.0 GB memory, 1 license, Python 3.12"."""
-        amounts = describe(self.amounts())
-        return f"{amounts}, Python {self.python}" if self.python else amounts
+        """Read as in "2 cores, 4.0 GB memory, 1 license, Python 3.12 at alpha or beta with memory_gb >= 64"."""
+        words = describe(self.amounts())
+        words += f", Python {self.python}" if self.python else ""
+        words += f" at {' or '.join(self.sites)}" if self.sites else ""
+        return f"{words} with {self.requires}" if self.requires else words
 
     def beyond(self, capacity: Needs) -> dict[str, tuple[float, float]]:
         """The amounts that a capacity will never hold: what is needed and what there is, by resource name."""

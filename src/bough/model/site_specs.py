@@ -45,7 +45,7 @@ PLENTY: Final = 1_000_000  # of it
 class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """How pilots are started at a site, and how many there may be."""
 
-    kind: KindName = "ssh"
+    kind: KindName = "ssh"  # local: the server's own machine
     ssh: Destination = ""  # user@host, or a name of the user's SSH configuration
     batch: KindName = "none"
     cores_per_pilot: Cores = 0.0  # 0: all that the host has

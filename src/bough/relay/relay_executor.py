@@ -24,6 +24,7 @@ from bough import logs
 from bough.errors import ProtocolError
 from bough.model.events.news import WorkObserved, WorkStarted, WorkSucceeded
 from bough.model.ids import ExecutorId, Seconds, SpanId
+from bough.model.requirements import Attributes
 from bough.model.resources import Needs
 from bough.model.runtimes import MAX_SPAN
 from bough.relay.distributor import Distributor
@@ -76,6 +77,13 @@ class MemberKind(NamedTuple):
     capacity: Needs
     python: str
     shared: bool | None  # they see the server's store; None: not known yet
+    attributes: Attributes = ()  # that they have in common
+
+    @classmethod
+    def of(cls, hello: ExecutorHello, *, shared: bool | None = None) -> MemberKind:
+        """The kind of an executor; free space differs from one to the next, and is left out."""
+        alike = tuple(one for one in hello.attributes if one[0] != "disk_gb")
+        return cls(hello.site, hello.capacity, hello.python, shared, alike)
 
 
 class RelayOwner(Protocol):
@@ -218,6 +226,7 @@ class RelayExecutor(asyncio.Protocol):
             size.members,
             size.each,
             together=True,
+            attributes=kind.attributes,
         )
         self._write(frame(proof, hello))
 

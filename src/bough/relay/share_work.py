@@ -209,7 +209,7 @@ class WorkSharing:
             connection.refuse(text, "ProtocolError")
         elif self._welcome is None:
             self._waiting[connection] = hello
-            self._kind(MemberKind(hello.site, hello.capacity, hello.python, None))
+            self._kind(MemberKind.of(hello))
         else:
             self._accept(connection, hello, self._welcome)
 
@@ -250,9 +250,7 @@ class WorkSharing:
         """It has said all; now it may be given work."""
         relay_executor, hello = peer.relay_executor, peer.hello
         if relay_executor is None:
-            relay_executor = peer.relay_executor = self._kind(
-                MemberKind(hello.site, hello.capacity, hello.python, message.shared)
-            )
+            relay_executor = peer.relay_executor = self._kind(MemberKind.of(hello, shared=message.shared))
             relay_executor.distributor.members[peer.member.number] = peer.member
             relay_executor.begin()
         relay_executor.distributor.back(peer.member, set(message.spans), leaving=bool(peer.leaving))
@@ -340,7 +338,7 @@ class WorkSharing:
         if refusal.kind == "UnknownName":
             self._welcome, self._scope = None, 0  # it is another server, or has another store
         for connection, hello in list(self._waiting.items()):
-            if MemberKind(hello.site, hello.capacity, hello.python, None) == relay_executor.kind:
+            if MemberKind.of(hello) == relay_executor.kind:
                 connection.refuse(refusal.message, refusal.kind)
         for peer in [peer for peer in self._peers.values() if peer.relay_executor is relay_executor]:
             if peer.connection is not None:

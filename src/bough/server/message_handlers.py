@@ -258,6 +258,7 @@ class MessageHandlers:
                 hello.capacity,
                 hello.until,
                 python=hello.python,
+                attributes=hello.attributes,
             )
         )
 

@@ -169,6 +169,7 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
             start_new_session=True,
             cwd=request["shared_dir"] or os.path.expanduser("~"),
         )
+    process.returncode = 0  # it goes on without us: do not complain about that
     note = {"pid": process.pid, "began": _began(process.pid), "digest": request["digest"]}
     note["handle"] = f"{process.pid}"
     write_private(os.path.join(folder, "pilot.json"), json.dumps(note).encode())
@@ -177,7 +178,7 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
 
 def executor_argv(request: dict[str, Any]) -> list[str]:
     """What starts the executor of a pilot, after its setup; words may be added at the end."""
-    programs = program_folder(request["digest"])
+    programs = request.get("programs") or program_folder(request["digest"])
     begin = f"import sys; sys.path.insert(0, {programs!r}); import runpy; {_BEGIN}"
     access = os.path.join(site_folder(request["key"]), "access.json")
     argv = [sys.executable, "-c", begin, "--server", access, *request["words"]]
@@ -395,9 +396,13 @@ _DEEDS = {deed.__name__: deed for deed in (look, start, statuses, cancel, forget
 
 
 def run(line: bytes, rest: io.BufferedIOBase) -> dict[str, Any]:
-    """Do what a request says."""
+    """Do what a request says that arrives on stdin."""
     request = json.loads(line)
-    data = rest.read(request["size"]) if request.get("size") else b""
+    return serve(request, rest.read(request["size"]) if request.get("size") else b"")
+
+
+def serve(request: dict[str, Any], data: bytes = b"") -> dict[str, Any]:
+    """Do what a request says; data may belong to it."""
     what = request["what"]
     try:
         if what in {"install", "prepare"}:

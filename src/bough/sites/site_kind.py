@@ -81,11 +81,15 @@ def find_kind(name: str) -> MakeKind:
         from bough.sites.batch_site import BatchSite
 
         return BatchSite
+    if name == "local":
+        from bough.sites.local_site import LocalSite
+
+        return LocalSite
     from importlib.metadata import entry_points
 
     offered = {point.name: point for point in entry_points(group="bough.sites")}
     if name not in offered:
-        known = sorted({"ssh", "batch", *offered})
+        known = sorted({"batch", "local", "ssh", *offered})
         raise UnknownName(
             f"there is no kind of site {name!r}; known are: {', '.join(known)}{did_you_mean(name, known)}"
         )

@@ -11,6 +11,7 @@ from bough.core.machine import Machine
 from bough.model.events.facts import ExecutorJoined, Submitted
 from bough.model.ids import ROOT, BlobId, ExecutorId, GroupId, RecordId
 from bough.model.outcomes import Cause, Failure
+from bough.model.requirements import Attributes
 from bough.model.resources import ONE_CORE, Needs
 from bough.model.site_specs import PilotId
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, Limits, On, TaskSpec
@@ -63,12 +64,20 @@ def executor(
     site: str = "local",
     *,
     pilot: int = 0,
+    attributes: Attributes = (),
     **amounts: Any,
 ) -> ExecutorJoined:
     """An executor that joins."""
-    capacity = Needs(cores=cores, **amounts)
     return ExecutorJoined(
-        ExecutorId(id_), site, f"host{id_}", 100 + id_, capacity, until, python=python, pilot=PilotId(pilot)
+        ExecutorId(id_),
+        site,
+        f"host{id_}",
+        100 + id_,
+        Needs(cores=cores, **amounts),
+        until,
+        python=python,
+        pilot=PilotId(pilot),
+        attributes=attributes,
     )
 
 

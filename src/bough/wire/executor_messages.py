@@ -20,6 +20,7 @@ from bough.model.events.news import WorkNews
 from bough.model.ids import BlobId, ExecutorId, RecordId, Seconds, SpanId
 from bough.model.monitors import MOST_PLANS, Fail, Finish, Restart
 from bough.model.outcomes import ResultFile
+from bough.model.requirements import Attributes
 from bough.model.resources import Needs
 from bough.model.site_specs import PilotId
 from bough.model.tasks import Kind, Limits, Page
@@ -47,6 +48,7 @@ class ExecutorHello(msgspec.Struct, frozen=True, array_like=True, tag="xh"):
     each: Needs | None = None  # of a relay that shares out the work: what the biggest of them has, `capacity` is of all
     together: bool = False  # it takes batches of like tasks, see `RunSpan.batch`
     pilot: PilotId = PilotId(0)  # that started it; 0: somebody did
+    attributes: Attributes = ()  # what it says of itself, for requirements: see `model.requirements`
 
 
 class SpansHeld(msgspec.Struct, frozen=True, array_like=True, tag="hold"):

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Meta
 
 from bough.errors import ProtocolError, UserError
-from bough.model.availability import Grace, SiteName, SiteRule
-from bough.model.bounds import Count, Digest, Duration, FilePath, Index, Label, Name, Text, Whole, Word
+from bough.model.availability import Grace, SiteRule
+from bough.model.bounds import Count, Digest, Duration, FilePath, Index, Label, Name, SiteName, Text, Whole, Word
 from bough.model.ids import ExecutorId, MemoKey, RecordId
 from bough.model.observations import SeenTask
 from bough.model.site_specs import DefinedName, SiteSpec

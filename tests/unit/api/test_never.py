@@ -30,3 +30,11 @@ def test_what_is_not_there_is_named_with_what_is(needs: Needs, words: str) -> No
         refuse_impossible(needs, cores=3)
     assert "bough server start" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_this_machine_is_one_site_and_meets_what_it_meets() -> None:
+    refuse_impossible(Needs(sites=("alpha", "local"), requires="cores <= 3 and site == 'local' and arch"), cores=3)
+    with pytest.raises(InvalidWorkload, match=r"bound to alpha, .* which is the site local"):
+        refuse_impossible(Needs(sites=("alpha",)), cores=3)
+    with pytest.raises(InvalidWorkload, match=r"it requires cores >= 64: this machine has 3; ask for less"):
+        refuse_impossible(Needs(requires="cores >= 64 and memory_gb > 0"), cores=3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from bough.api.session.launch import find_place, read_cores
 from bough.api.submit.arrays import array_length
@@ -151,3 +152,34 @@ def test_functions_at_a_service_say_their_python_whatever_else_they_need() -> No
     assert options.needs == Needs(2, 10**9)
     assert options.call_needs == Needs(2, 10**9, python=OWN_PYTHON)
     assert read_options(DEFAULTS, {"cores": 2}).call_needs == Needs(2)
+
+
+def test_sites_narrow_and_requirements_add_up() -> None:
+    around = read_options(AT_SERVICE, {"sites": ["local", "alpha", "local"]})
+    assert around.needs.sites == ("alpha", "local")
+    inner = read_options(around, {"sites": "alpha", "requires": " memory_gb >= 64 ", "cores": 2})
+    assert (inner.needs.sites, inner.needs.requires, inner.needs.cores) == (("alpha",), "memory_gb >= 64", 2)
+    assert inner.call_needs == replace(inner.needs, python=OWN_PYTHON)
+    both = read_options(inner, {"requires": "rack == 7"})
+    assert both.needs.requires == "(memory_gb >= 64) and (rack == 7)"
+    assert read_options(both, {"memory": "1GB"}).needs == replace(both.needs, memory=10**9)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"sites": []}, "sites is empty"),
+        ({"sites": 3}, "sites is 3; give a list of names"),
+        ({"sites": [3]}, "sites holds 3"),
+        ({"sites": [""]}, "sites is ''"),
+        ({"sites": ["beta"]}, "sites has 'beta'; what is around it is bound to: alpha, local"),
+        ({"requires": 3}, "requires is 3; give a text"),
+        ({"requires": "cores >"}, "requires is 'cores >'; it is not an expression"),
+        ({"requires": "x" * 1001}, "requires has 1001 characters"),
+        ({"requires": "cores > 1 or " * 70 + "cores"}, "too long"),
+    ],
+)
+def test_wrong_places_are_named(options: dict[str, object], said: str) -> None:
+    around = read_options(DEFAULTS, {"sites": ["local", "alpha"]})
+    with pytest.raises(UserError, match=said):
+        read_options(around, options)

@@ -30,7 +30,6 @@ from bough.errors import (
     PeerLost,
     StoreFailed,
     StoreHeld,
-    UnknownName,
     UserError,
     WrongType,
     unknown_keyword,
@@ -65,7 +64,7 @@ _MOST_TRIED = 100  # stores that others took while we asked
 class RunDefaults(NamedTuple):
     """Defaults of the sessions that are opened while a run lasts."""
 
-    # Keys: server, name, store, cores, policy, reuse, fresh, fail_fast, echo, numbers. A missing key says nothing.
+    # Keys: server, name, store, cores, policy, reuse, fresh, fail_fast, echo, numbers, sites. A missing key is silent.
     options: Mapping[str, object] = {}
     runs_commands: bool = False  # what commands need is loaded while the server starts
     describes: bool = False  # a whole description is submitted: what the workflow holds need not be told to the session
@@ -297,17 +296,24 @@ def read_workers(address: object, max_workers: object, cores: object) -> tuple[A
     return address, max_workers
 
 
-def check_sites(sites: object) -> None:
-    """Refuse sites that are not there: only this machine is."""
-    names = [sites] if isinstance(sites, str) else sites
-    if names is None:
-        return
-    if not isinstance(names, Iterable):
-        raise WrongType(f"sites is {shown(sites)}; give a list of names, or nothing for this machine")
-    for name in names:
-        if name != LOCAL:
-            later = "other sites come with a later version"
-            raise UnknownName(f"there is no site {shown(name)}; give sites=[{LOCAL!r}] or nothing: {later}")
+def chosen_sites(given: object) -> tuple[str, ...]:
+    """The sites that a session is bound to: as given, or as the run says; none: this machine, or all of a server's."""
+    said = setting("sites", given)
+    if said is None:
+        return ()
+    from bough.api.submit.options import read_sites  # late: most sessions name none
+
+    return read_sites(said)
+
+
+def refuse_beside_sites(sites: tuple[str, ...], **given: object) -> None:
+    """Refuse options that are for this machine alone, of a session that names sites."""
+    for option, value in given.items():
+        if value is not None:
+            instead = f"bough site add {LOCAL} --local --cores-per-pilot N" if option == "cores" else "leave it out"
+            raise UserError(
+                f"{option} is for sessions on this machine, and this one has sites={list(sites)}: {instead}"
+            )
 
 
 def read_policy(name: object) -> str:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 IDS = 1_000_000  # numbers for records and groups that a session asks for
 _GOODBYE = 5.0  # seconds that a server has to say good-bye
+_TRIES = 5  # servers of the user's own that end while they are dialled
 
 
 class RemoteHost:
@@ -65,7 +66,9 @@ class RemoteHost:
         policy: str | None,
         fail_fast: bool | None,
         tuning: DispatchOptions,
+        find: Callable[[], str] | None = None,
     ) -> None:
+        self._find = find  # gives the address of the user's own server, which is started if it is not there
         self._bundle = read_tuning(tuning, is_remote=True).bundle
         self.address = os.path.abspath(address) if os.path.exists(address) else address  # the script may change folders
         self.name = find_place(launch.setting("name", name), None).name
@@ -104,6 +107,21 @@ class RemoteHost:
     ) -> Connection:
         """Connect to the service; a workflow that is running is joined, even if nothing more was to come into it."""
         registry.read_remote_output = self._read_output
+        for left in reversed(range(1 if self._find is None else _TRIES)):
+            try:
+                return self._connect(registry, on_refused, on_lost)
+            except PeerLost:  # it ended just now, because it had nothing to do
+                if not left or self._find is None:
+                    raise
+                self.address = self._find()
+        raise AssertionError("the last try returns or raises")
+
+    def _connect(
+        self,
+        registry: TaskRegistry,
+        on_refused: Callable[[Item | PagesAdded, BoughError], None],
+        on_lost: Callable[[BoughError | None], None],
+    ) -> Connection:
         self.transfer = FileTransfer(self.address, registry.on_messages)
 
         def say_hello(**fields: Any) -> Connection:
@@ -129,6 +147,8 @@ class RemoteHost:
         return self._connection
 
     def _dial(self) -> Dialled:
+        if self._find is not None:
+            self.address = self._find()
         access = find_access(self.address, role="submit")
         self.is_near = access.is_unix
         sock, proof, leftover = dial(access)

@@ -131,7 +131,8 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         max_workers: the same as cores, by the name that `ProcessPoolExecutor` has for it.
         initializer: called as `initializer(*initargs)` in each worker, before the first function it runs.
         initargs: its arguments.
-        sites: where tasks may run: None or ["local"], which is this machine.
+        sites: where tasks may run, such as ["local", "alpha"]: they are given to the user's own server, which is
+            started if none runs, and starts executors there; see `bough site add`. ["local"] alone is this machine.
         on_failure: what the end of the `with` block does about failures that the script did not look at: "raise" (the
             default) tells them and raises `WorkflowFailed`, "report" only tells them, "ignore" does neither.
         echo: show what tasks print as it comes, each line with its task before it; by default in notebooks only.
@@ -169,7 +170,7 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         if tuning:
             launch.check_keywords(tuning, {"address", *_keywords(Session.__init__), *DispatchOptions.__annotations__})
         address, cores = launch.read_workers(address, max_workers, cores)
-        launch.check_sites(sites)
+        self.sites = launch.chosen_sites(sites)  # that its tasks are bound to; empty: to none
         for option, given in {"fail_fast": fail_fast, "echo": echo, "progress": progress}.items():
             launch.yes_or_no(option, given)
         self.initializer: Initializer | None = None
@@ -180,14 +181,16 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         self.on_failure = launch.read_failure_mode(on_failure)
         if "BOUGH_TASK" in os.environ or "BOUGH_RUN" in os.environ:
             raise UserError("a task cannot open a session of its own; use bough.here().session() inside a task")
-        server = launch.server_address(address)
+        server, find = launch.server_address(address), None
+        if self.sites and (server or self.sites != (launch.LOCAL,)):
+            server, find = self._server_with_sites(server, cores=cores, store=store)
         mode = launch.reuse_mode(reuse, fresh)
         self.directory = os.getcwd()  # where it was opened; relative paths of its commands begin here
         if server:
             from bough.api.session.remote import RemoteHost  # late: an embedded session needs no TLS
 
             self.host: Host = RemoteHost(
-                server, name=name, reuse=mode, policy=policy, fail_fast=fail_fast, tuning=tuning
+                server, name=name, reuse=mode, policy=policy, fail_fast=fail_fast, tuning=tuning, find=find
             )
             shutdown.refuse_twice(self.host.name, self.host.address)
         else:
@@ -211,16 +214,28 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         self._open()
         self._show(echo, progress)
 
+    def _server_with_sites(self, server: str | None, **given: object) -> tuple[str, Callable[[], str] | None]:
+        """The server that was named, or the user's own, with what finds it again: it knows the session's sites."""
+        from bough.api.session import own_server
+
+        if server:
+            own_server.settle_sites(server, self.sites)
+            return server, None
+        said = {option: launch.setting(option, value) for option, value in given.items()}
+        launch.refuse_beside_sites(self.sites, **said)
+        return own_server.server_for(self.sites), own_server.find_or_start
+
     def _prepare(self) -> None:
         """What there is before the connection; modules are loaded here while the server starts."""
         from bough.api.futures.task_registry import TaskRegistry
         from bough.api.submit import calls
-        from bough.api.submit.options import AT_SERVICE, DEFAULTS
+        from bough.api.submit.options import AT_SERVICE, DEFAULTS, read_options
 
         if launch.defaults().runs_commands:
             import bough.api.submit.commands  # noqa: F401 - used soon
 
-        super().__init__(self, AT_SERVICE if self.host.is_remote else DEFAULTS)
+        base = AT_SERVICE if self.host.is_remote else DEFAULTS
+        super().__init__(self, read_options(base, {"sites": self.sites}) if self.sites else base)
         self.submit_call, self.submit_map = calls.submit_call, calls.submit_map
         self.registry = TaskRegistry()
         self.possible_needs: Needs | None = None  # those that were checked last
@@ -296,6 +311,11 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
     def is_joined(self) -> bool:
         """Whether the workflow was there before, at a service, and this session continues it."""
         return self.welcome.joined
+
+    @property
+    def base_needs(self) -> Needs:
+        """What it says of every task: the sites it is bound to."""
+        return self._settings.needs
 
     @property
     def keeps_arguments(self) -> bool:

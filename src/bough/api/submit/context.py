@@ -90,6 +90,10 @@ class SessionLike(Protocol):
 
     possible_needs: Needs | None  # those that were checked last
 
+    @property
+    def base_needs(self) -> Needs:
+        """What it says of every task: the sites it is bound to."""
+
     def check_open(self) -> None:
         """Refuse work after shutdown, or in a forked process."""
 

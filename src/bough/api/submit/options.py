@@ -23,10 +23,11 @@ from bough.api.futures.task import Task
 from bough.api.pickling import check_sendable
 from bough.api.submit.deferred_calls import value_of_other
 from bough.errors import BadValue, NotRun, WrongType, unknown_keyword
-from bough.model.bounds import Amount, Count, Duration, Name, Whole, shown, within
+from bough.model.bounds import Amount, Count, Duration, Name, SiteName, Whole, shown, within
 from bough.model.ids import BlobId, read_bytes, read_seconds, split_growth
 from bough.model.refs import Ref, replaced
-from bough.model.resources import ONE_CORE, OWN_PYTHON, Needs
+from bough.model.requirements import join_requirements, read_requirement
+from bough.model.resources import ONE_CORE, OWN_PYTHON, Needs, SiteNames
 from bough.model.tasks import NO_EXTRAS, NO_LIMITS, Dep, Limits, TaskExtras
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ NAMES = (
     *("cores", "memory", "gpus", "resources", "timeout", "retries", "backoff"),
     *("walltime", "replay", "name", "after", "priority", "memo"),
     *("release", "affinity", "final", "attributes", "monitors", "checkpoint", "checkpoint_file"),
+    *("sites", "requires"),
 )
 NO_PLAN = BlobId(b"")
 BESIDE = -1  # in the place of `TaskExtras.same_host_as`: where the task before it ran, whichever that will be
@@ -146,6 +148,8 @@ def _yes(name: str, value: object) -> bool:
 
 
 def _needs(base: Needs, said: Mapping[str, object]) -> Needs:
+    if said.keys() & {"sites", "requires"}:
+        base = _where(base, said)
     if not said.keys() & {"cores", "memory", "gpus", "resources"}:
         return base
     named = dict(base.named)
@@ -161,7 +165,44 @@ def _needs(base: Needs, said: Mapping[str, object]) -> Needs:
         memory=_read_memory(said["memory"])[0] if "memory" in said else base.memory,
         gpus=_gpus(said["gpus"]) if "gpus" in said else base.gpus,
         named=tuple(sorted((name, amount) for name, amount in named.items() if amount)),
+        sites=base.sites,
+        requires=base.requires,
     )
+
+
+def _where(base: Needs, said: Mapping[str, object]) -> Needs:
+    """Where a task may run: at fewer sites than what is around it says, and with what both require."""
+    sites, requires = base.sites, base.requires
+    if "sites" in said:
+        sites = read_sites(said["sites"])
+        beyond = [site for site in sites if base.sites and site not in base.sites]
+        if beyond:
+            raise BadValue(f"sites has {shown(beyond[0])}; what is around it is bound to: {', '.join(base.sites)}")
+    if "requires" in said:
+        text = said["requires"]
+        if not isinstance(text, str):
+            raise WrongType(f"requires is {shown(text)}; give a text such as \"memory_gb >= 64 and 'avx512' in cpu\"")
+        check_sendable("requires", text)
+        read_requirement(text.strip())
+        requires = join_requirements(requires, text.strip())
+        read_requirement(requires)
+    return replace(base, sites=sites, requires=requires)
+
+
+def read_sites(given: object) -> tuple[str, ...]:
+    """Names of sites, each once, in order; a text is names with commas between them."""
+    names = given.split(",") if isinstance(given, str) else given
+    if not isinstance(names, Iterable):
+        raise WrongType(f"sites is {shown(given)}; give a list of names, such as ['local', 'alpha']")
+    found = []
+    for name in names:
+        if not isinstance(name, str):
+            raise WrongType(f"sites holds {shown(name)}; give names of sites, such as ['local', 'alpha']")
+        check_sendable("sites", name)
+        found.append(within("sites", name.strip(), SiteName))
+    if not found:
+        raise BadValue("sites is empty; name a site, or leave it out")
+    return within("sites", tuple(sorted(set(found))), SiteNames)
 
 
 def _limits(base: Limits, said: Mapping[str, object]) -> Limits:

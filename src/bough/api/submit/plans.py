@@ -27,7 +27,7 @@ from bough.api.submit.command_plan import plan_command
 from bough.api.submit.commands import DeclaredCommand, command_name, declare_command
 from bough.api.submit.declared_text import plan_with_files
 from bough.api.submit.group_table import WatchedGroups
-from bough.api.submit.options import NO_PLAN
+from bough.api.submit.options import NO_PLAN, TaskOptions, read_options
 from bough.describe.plan import file_path, without_gc
 from bough.describe.steps import For, Step, What
 from bough.errors import BoughError
@@ -74,16 +74,17 @@ def submit_plan(
 def _look_through(session: SessionLike, steps: Sequence[Step]) -> None:
     """Find what cannot be sent, or can never run, before anything is sent."""
     _check_inputs(session, [step.task for step in steps if step.task is not None])
-    possible = {(1.0, 0)}
+    possible: dict[tuple[object, ...], Needs] = {(1.0, 0): ONE_CORE}
     for step in steps:
         said = step.task
         if said is not None:
-            if (said.cores, said.memory) not in possible:
+            key = _needs_key(said)
+            if key not in possible:
                 try:
-                    session.check_needs(Needs(cores=said.cores, memory=said.memory))
+                    possible[key] = needs_of(said, session.base_needs)
+                    session.check_needs(possible[key])
                 except BoughError as error:
                     raise said.where.wrong(str(error)) from None
-                possible.add((said.cores, said.memory))
             if said.attributes or not (said.command.isascii() and said.name.isascii()):
                 try:
                     check_sendable("the command", said.command)
@@ -93,6 +94,21 @@ def _look_through(session: SessionLike, steps: Sequence[Step]) -> None:
                     raise said.where.wrong(str(error)) from None
         elif step.name:
             check_sendable("a group's name", step.name)
+
+
+def _needs_key(said: PlanTask) -> tuple[object, ...]:
+    if said.sites or said.requires:
+        return (said.cores, said.memory, *said.sites, said.requires)
+    return (said.cores, said.memory)
+
+
+def needs_of(said: PlanTask, base: Needs) -> Needs:
+    """What a task needs, within what the session says of all of them."""
+    if not (said.sites or said.requires or base.is_picky):
+        return Needs(cores=said.cores, memory=said.memory) if said.cores != 1 or said.memory else ONE_CORE
+    where = {"sites": said.sites or None, "requires": said.requires or None}
+    needs = read_options(TaskOptions(needs=base), where).needs
+    return msgspec.structs.replace(needs, cores=said.cores, memory=said.memory)
 
 
 def _check_inputs(session: SessionLike, tasks: Sequence[PlanTask]) -> None:
@@ -124,7 +140,7 @@ class _Submission:
         self._waits: tuple[object, tuple[Dep, ...]] = ((), ())  # the last ones, as steps and as items say them
         self._directory = os.getcwd()
         self._alike: dict[tuple[str, bool, tuple[tuple[str, str], ...]], Alike] = {}
-        self._kinds: dict[tuple[float, ...], tuple[Needs, Limits]] = {}
+        self._kinds: dict[tuple[object, ...], tuple[Needs, Limits]] = {}
         self._watchings: dict[tuple[str, ...], Watching] = {}  # by the texts of monitors
 
     def run(self) -> list[RecordId]:
@@ -282,10 +298,10 @@ class _Submission:
 
     def _kind(self, said: PlanTask) -> tuple[Needs, Limits]:
         """What a task needs and what limits it, the same objects for equal tasks."""
-        key = (said.cores, said.memory, said.timeout, said.retries, said.memory_growth, said.timeout_growth)
+        key = (*_needs_key(said), said.timeout, said.retries, said.memory_growth, said.timeout_growth)
         found = self._kinds.get(key)
         if found is None:
-            needs = Needs(cores=said.cores, memory=said.memory) if said.cores != 1 or said.memory else ONE_CORE
+            needs = needs_of(said, self._session.base_needs)
             limits = Limits(
                 timeout=said.timeout,
                 memory=said.memory,
@@ -457,6 +473,7 @@ class _Draft:
         self.items: list[Item] = []
         self.files = FileTable()
         self.is_remote = session.is_remote
+        self.base_needs = session.base_needs
 
     def check_open(self) -> None:
         """As the session's own."""

@@ -61,7 +61,8 @@ class Submitter:
 
         cores, memory, gpus, resources (a dict), timeout, retries, backoff, walltime, replay, name, after, priority,
         memo; release (what waits for its group may start when it is done), affinity (it runs where the task before it
-        ran), final (it runs whatever happened), attributes (a dict of your own), monitors (on top of those before).
+        ran), final (it runs whatever happened), attributes (a dict of your own), monitors (on top of those before);
+        sites (names: it runs at one of them), requires (of the executor: "memory_gb >= 64 and 'avx512' in cpu").
         """
         return SubmitterWithOptions(self._session, self._read(options), self)
 
@@ -122,6 +123,8 @@ class Submitter:
         remote_monitors: RemoteMonitors = None,
         checkpoint: str | Checkpoint | None = None,
         checkpoint_file: str | os.PathLike[str] | None = None,
+        sites: Iterable[str] | str | None = None,
+        requires: str | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         stdin: str | bytes | os.PathLike[str] | None = None,
@@ -154,6 +157,8 @@ class Submitter:
                 "monitors": monitors,
                 "checkpoint": checkpoint,
                 "checkpoint_file": checkpoint_file,
+                "sites": sites,
+                "requires": requires,
             }
         )
         how: dict[str, Any] = {"env": env, "cwd": cwd, "stdin": stdin, "shell": shell, "clash": clash}
@@ -189,6 +194,8 @@ class Submitter:
         remote_monitors: RemoteMonitors = None,
         checkpoint: str | Checkpoint | None = None,
         checkpoint_file: str | os.PathLike[str] | None = None,
+        sites: Iterable[str] | str | None = None,
+        requires: str | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         stdin: str | bytes | os.PathLike[str] | None = None,
@@ -220,6 +227,8 @@ class Submitter:
                 "monitors": monitors,
                 "checkpoint": checkpoint,
                 "checkpoint_file": checkpoint_file,
+                "sites": sites,
+                "requires": requires,
             }
         )
         how: dict[str, Any] = {"env": env, "cwd": cwd, "stdin": stdin, "shell": shell, "clash": clash}

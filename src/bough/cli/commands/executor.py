@@ -27,6 +27,7 @@ from bough.cli.option_values import (
 from bough.cli.output import Output
 from bough.cli.targets.live_server import add_server_argument, connect_client, detach
 from bough.errors import UserError
+from bough.executor.executor_options import read_attribute
 from bough.model.bounds import Gpus, within
 from bough.model.ids import read_bytes, read_seconds
 from bough.model.plurals import counted
@@ -64,6 +65,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=N",
         help="something else that tasks may need; repeatable",
+    )
+    start.add_argument(
+        "--attribute",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="what tasks may require, as in requires='rack == 7'; repeatable",
     )
     start.add_argument("--site", help="the site it belongs to (default: local, or emulated)")
     start.add_argument(
@@ -240,7 +248,13 @@ def _common_words(args: argparse.Namespace) -> list[str]:
         if not (name and equals and amount.replace(".", "", 1).isdigit()):
             raise UserError(f"--resource {resource}: say NAME=AMOUNT, as in gpu=2")
         words += ["--resource", resource]
-    return words
+    return words + _attribute_words(args)
+
+
+def _attribute_words(args: argparse.Namespace) -> list[str]:
+    for attribute in args.attribute:
+        read_attribute(attribute)
+    return [word for attribute in args.attribute for word in ("--attribute", attribute)]
 
 
 def read_until(text: str) -> float:

@@ -60,7 +60,7 @@ EXAMPLES = (
 
 _DIGITS = 6  # of a number of cores
 _KINDS = ("sleep", "cpu")  # of emulated tasks
-_OF_TASKS = ("memory", "gpus", "timeout", "retries")  # options of each command
+_OF_TASKS = ("memory", "gpus", "timeout", "retries", "requires")  # options of each command
 OF_COMMANDS = ("each_line", "array", "keep_order", "monitor", "rule", "checkpoint", "checkpoint_file", *_OF_TASKS)
 
 Twin = tuple[str, int]  # the text of a command, and which one of this text in its run
@@ -93,6 +93,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeout", metavar="TIME", help="end each command after this time, as 1h; 1h*2: doubled by retries"
     )
     parser.add_argument("--retries", type=count, metavar="N", help="try a command that failed up to N more times")
+    parser.add_argument(
+        "--requires", metavar="TEXT", help="what the executor must have: \"memory_gb >= 64 and 'avx512' in cpu\""
+    )
     add_monitor_argument(parser)
     add_rule_argument(parser)
     add_checkpoint_arguments(parser)
@@ -116,7 +119,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--store", type=path_name, metavar="DIR", help="the folder of its store (default: ./.bough/NAME)"
     )
     _add_emulation_arguments(parser)
-    parser.add_argument("--site", metavar="SITE", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--site",
+        action="append",
+        metavar="NAME,...",
+        help="run it at these sites, of your own server, which is started if need be; local is this machine",
+    )
     add_profile_argument(parser)
     add_server_argument(parser)
 
@@ -156,12 +164,11 @@ def _refuse_of_commands(args: argparse.Namespace) -> None:
 
 
 def _refuse_elsewhere(args: argparse.Namespace) -> None:
-    if args.site:
-        raise UserError("--site: this version knows no sites; leave the option out")
-    if args.server:
+    elsewhere = "--server" if args.server else "--site" if _sites(args) not in (None, ["local"]) else ""
+    if elsewhere:
         for option in ("cores", "store"):
             if getattr(args, option):
-                raise UserError(f"--{option} is for runs on this machine; with --server leave it out")
+                raise UserError(f"--{option} is for runs on this machine; with {elsewhere} leave it out")
 
 
 def _options_after_file(args: argparse.Namespace) -> argparse.Namespace:
@@ -172,6 +179,11 @@ def _options_after_file(args: argparse.Namespace) -> argparse.Namespace:
         raise UserError(f"a flat list takes no arguments, but options: {' '.join(args.args)}")
     given = {key: value for key, value in vars(args).items() if value and key != "args"}
     return argparse.Namespace(**(vars(more) | {"args": []} | given))
+
+
+def _sites(args: argparse.Namespace) -> list[str] | None:
+    """The sites that were named, by one option or several."""
+    return [name for text in args.site for name in text.split(",")] if args.site else None
 
 
 def _options(args: argparse.Namespace) -> dict[str, object]:
@@ -185,6 +197,7 @@ def _options(args: argparse.Namespace) -> dict[str, object]:
         "reuse": _reuse(args),
         "fail_fast": args.fail_fast or None,
         "echo": args.echo or None,
+        "sites": _sites(args),
     }
 
 

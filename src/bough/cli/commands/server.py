@@ -81,6 +81,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--max-pilots", type=count, default=0, metavar="N", help="pilots that all sites together may have (no bound)"
     )
+    start.add_argument(
+        "--until-idle",
+        nargs="?",
+        type=duration,
+        const=3.0,
+        default=0.0,
+        metavar="TIME",
+        help="end, with all pilots, when nobody has been connected and no task been left for so long (3s)",
+    )
     _add_feature_arguments(start)
     _add_tuning_arguments(start)
     add_log_level(start)
@@ -120,6 +129,7 @@ def _start(args: argparse.Namespace, output: Output) -> int:
         tuning,
         args.provisioning,
         args.max_pilots,
+        args.until_idle,
     )
     begin_log(args)
     if not args.detach:
@@ -130,6 +140,8 @@ def _start(args: argparse.Namespace, output: Output) -> int:
     words += ["--heartbeat", f"{args.heartbeat:g}", "--reconnect", f"{args.reconnect:g}"]
     if args.listen:
         words += ["--listen", args.listen]
+    if args.until_idle:
+        words += ["--until-idle", f"{args.until_idle:g}"]
     words += [*_feature_words(args), *tuning.server_words(), *log_level_words(args)]
     pid = detach(words, "server.log", _is_up)
     note = home.read_note()

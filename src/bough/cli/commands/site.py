@@ -1,8 +1,8 @@
 """`bough site`: add sites at which the server starts executors, say when sites may be used, and show which are there.
 
 A site is the name that executors have: those that the server starts at a site that was added, or those that people
-start (`bough executor start --site NAME`). Rule: only the user of the server changes something, and every verb that
-does answers with the site as it is then.
+start (`bough executor start --site NAME`). If no server runs, one is started that knows the sites, and ends soon after.
+Rule: only the user of the server changes something, and every verb that does answers with the site as it is then.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from bough.cli.main import add_verb
 from bough.cli.option_values import duration, path_name
 from bough.cli.output import Output
 from bough.cli.site_definitions import add_definition_arguments, read_definitions
-from bough.cli.targets.live_server import add_server_argument, connect_client
+from bough.cli.targets.live_server import ANSWER_TIMEOUT, ServerClient, add_server_argument, connect_client
 from bough.errors import UnknownName
-from bough.model.availability import Grace, RuleKind, RuleText, SiteName, SiteRule, read_calendar
-from bough.model.bounds import Word, within
+from bough.model.availability import Grace, RuleKind, RuleText, SiteRule, read_calendar
+from bough.model.bounds import SiteName, Word, within
 from bough.model.plurals import counted
 from bough.wire import questions
 
@@ -115,10 +115,19 @@ def run(args: argparse.Namespace, output: Output) -> int:
     if args.verb in verbs:
         return verbs[args.verb](args, output)
     question = _rule_of(args) if args.verb == "availability" else _move(args)
-    with connect_client(args.server) as server:
+    with _connect(args) as server:
         found = server.ask(question)
     output.answer(found, lambda: [_line(found)])
     return 0
+
+
+def _connect(args: argparse.Namespace, role: str = "submit", timeout: float = ANSWER_TIMEOUT) -> ServerClient:
+    """The server that was named, or the user's own, which is started for this if it does not run."""
+    if args.server or os.environ.get("BOUGH_SERVER"):
+        return connect_client(args.server, role, timeout)
+    from bough.api.session.own_server import asked_of_own
+
+    return asked_of_own(lambda address: connect_client(address, role, timeout))
 
 
 def _rule_of(args: argparse.Namespace) -> questions.SetSiteRule:
@@ -155,7 +164,7 @@ def _line(site: dict[str, Any]) -> str:
 
 
 def _list(args: argparse.Namespace, output: Output) -> int:
-    with connect_client(args.server, "read") as server:
+    with _connect(args, "read") as server:
         found = server.ask(questions.Sites())
     if args.json:
         output.answer(found, list)
@@ -209,7 +218,7 @@ def _pilots(site: dict[str, Any]) -> str:
 
 def _define(args: argparse.Namespace, output: Output) -> int:
     definitions = read_definitions(args)
-    with connect_client(args.server) as server:
+    with _connect(args) as server:
         found = [server.ask(questions.DefineSite(name, spec)) for name, spec in definitions.items()]
     output.answer(found, lambda: [f"site {one['site']}: {one['definition']}" for one in found])
     return 0
@@ -219,7 +228,7 @@ def _test(args: argparse.Namespace, output: Output) -> int:
     from bough.cli.site_test import try_steps
 
     results: list[StepResult] = []
-    with connect_client(args.server, timeout=_LONG) as server:
+    with _connect(args, timeout=_LONG) as server:
         for result in try_steps(server, args.server, _site(args)):
             results.append(result)
             if not args.json:
@@ -235,7 +244,7 @@ def _step_line(result: StepResult) -> str:
 
 
 def _show(args: argparse.Namespace, output: Output) -> int:
-    with connect_client(args.server, "read") as server:
+    with _connect(args, "read") as server:
         found = [site for site in server.ask(questions.Sites()) if site["site"] == _site(args)]
     if not found:
         raise UnknownName(f"there is no site {args.site}; see bough site list")
@@ -262,7 +271,7 @@ def _details(site: dict[str, Any]) -> list[str]:
 
 
 def _remove(args: argparse.Namespace, output: Output) -> int:
-    with connect_client(args.server, timeout=_LONG) as server:
+    with _connect(args, timeout=_LONG) as server:
         found = server.ask(questions.RemoveSite(_site(args), args.force))
     ended = counted(found["pilots"], "pilot")
     output.answer(found, lambda: [f"site {found['site']} was removed, {ended} ended"])

@@ -45,9 +45,10 @@ EXAMPLES = (
 )
 
 QUEUE = "default"
+_WHERE = ("sites", "requires")
 OF_COMMANDS = (
     *("array", "each_line", "after", "cores", "memory", "gpus", "resource", "timeout", "retries", "replay", "priority"),
-    *("group", "monitor", "rule", "checkpoint", "checkpoint_file"),
+    *("group", "monitor", "rule", "checkpoint", "checkpoint_file", "sites", "requires"),
 )
 
 
@@ -81,6 +82,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_monitor_argument(parser)
     add_rule_argument(parser)
     add_checkpoint_arguments(parser)
+    parser.add_argument("--sites", metavar="NAME,...", help="run it at one of these sites")
+    parser.add_argument(
+        "--requires", metavar="TEXT", help="what the executor must have: \"memory_gb >= 64 and 'avx512' in cpu\""
+    )
     parser.add_argument("--priority", type=whole, metavar="N", help="higher goes first")
     parser.add_argument(
         "--array", metavar="RANGE", help="a task for each number of 1-1000 or 1,5,10-20: {} or {index}, $BOUGH_INDEX"
@@ -145,7 +150,7 @@ def submit_command(args: argparse.Namespace, words: Sequence[str]) -> SubmittedW
         group=args.group or "",
         options={
             name: value
-            for name in ("cores", "memory", "gpus", "timeout", "retries", "replay", "priority", "name")
+            for name in ("cores", "memory", "gpus", "timeout", "retries", "replay", "priority", "name", *_WHERE)
             if (value := getattr(args, name)) is not None
         }
         | ({"resources": _resources(args.resource)} if args.resource else {})

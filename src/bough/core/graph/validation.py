@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from bough.core.records.array_record import OPEN_STATES
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.state import State
-from bough.errors import UserError
+from bough.errors import BadValue, UserError
 from bough.model.array_indices import read_indices
 from bough.model.events import facts, news
 from bough.model.ids import ROOT, number_of
 from bough.model.plurals import counted
+from bough.model.requirements import read_requirement
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, TaskSpec
 
 Node = tuple[str, int]  # ("record" | "gate" | "group", id)
@@ -43,6 +44,8 @@ class _Plain:
         if "\0" in item.name or "\0" in item.template or item.payload_path:
             return False  # it wants a closer look
         if (item.writes or item.reads) and not _declares_paths(item):
+            return False
+        if item.needs.requires and _check_requirement(item.needs.requires):
             return False
         id_, new, records = item.id, self._new, self._records
         group = self._groups.get(item.group)
@@ -142,6 +145,8 @@ class _Batch:
             return f"{_name(item)}: group {group.path} is closed; nothing can be added to it"
         if item.needs.gpus and item.needs.gpus != int(item.needs.gpus):
             return f"{_name(item)} asks for {item.needs.gpus:g} GPUs; give a whole number"
+        if item.needs.requires and (problem := _check_requirement(item.needs.requires)):
+            return f"{_name(item)}: {problem}"
         problem = _check_array(item) if isinstance(item, ArraySpec) else None
         if problem:
             return problem
@@ -343,3 +348,11 @@ def _name(item: Item | None) -> str:
         return f"group {item.name}"
     word = "array" if isinstance(item, ArraySpec) else "task"
     return item.name or f"{word} {number_of(item.id)}"
+
+
+def _check_requirement(text: str) -> str | None:
+    try:
+        read_requirement(text)
+    except BadValue as error:
+        return str(error)
+    return None

@@ -221,6 +221,7 @@ class ExecutorInfo(msgspec.Struct, frozen=True):
     python: str
     is_away: bool  # its site is
     free: dict[str, float]  # what no task has, by resource; below 0 when something waits behind others
+    attributes: dict[str, float | str | tuple[str, ...]]  # that it said of itself
 
     def used(self) -> dict[str, float]:
         """What tasks have of each resource."""
@@ -364,6 +365,7 @@ def as_executor(executor: ExecutorRecord) -> ExecutorInfo:
         executor.python,
         executor.away,
         {name: executor.free(name) for name in executor.capacity.amounts()},
+        dict(executor.attributes),
     )
 
 

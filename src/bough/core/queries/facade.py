@@ -333,6 +333,11 @@ class Queries:
         tops = [known[GroupId(group)] for group in groups if group in known]
         return count_tasks(one for top in tops for one in subtree_of(top))
 
+    def is_quiet(self) -> bool:
+        """Whether no task is unfinished. Only where none is ready or with an executor all groups are looked at."""
+        state = self._state
+        return not (state.spans or state.waiting) and not self.counts().unfinished
+
     def how_to_start(self, groups: Iterable[int]) -> str:
         """What lets tasks of these groups start that are held: a group that is disabled must be enabled."""
         tops = [self._state.groups[GroupId(group)] for group in groups if group in self._state.groups]

@@ -5,7 +5,8 @@ with short tasks never idles for a round trip. A relay cuts up the spans that it
 cores there as elements of it can run at once, its *width*, and gives them back one by one as elements end. Rule: a span
 that was placed to start at once fits, together with all that the executor already held; what waits behind is short,
 and never behind long tasks alone; a task for a relay must fit one of the executors behind it; a function that says its
-Python goes only to an executor with that minor version.
+Python goes only to an executor with that minor version, and a task that names sites or a requirement only where they
+are. An answer about a requirement is kept: an executor's attributes never change.
 """
 
 from __future__ import annotations
@@ -17,11 +18,15 @@ from bough.core.records.ready_queue import occupy_limits
 from bough.model import ranges
 from bough.model.events.facts import ExecutorJoined, ExecutorResized
 from bough.model.ids import Seconds
+from bough.model.requirements import as_known, compact, meets
 from bough.model.resources import Needs
 from bough.model.runtimes import BACKLOG, MAX_BACKLOG, SHORT, TRUST, span_size
 
 if TYPE_CHECKING:
     from bough.core.records.array_record import ArrayRecord, Record
+
+
+_MOST_KEPT = 1000  # answers about requirements that an executor keeps
 
 
 class ExecutorRecord:
@@ -31,7 +36,9 @@ class ExecutorRecord:
     members = 1  # executors that it speaks for
 
     __slots__ = (
+        "_meets",
         "_others",
+        "attributes",
         "away",
         "backlog_limit",
         "begun",
@@ -67,6 +74,8 @@ class ExecutorRecord:
         self.capacity = capacity
         self.until = joined.until
         self.python = joined.python  # empty: not known
+        self.attributes = compact(joined.attributes)  # as it said them, see `known`
+        self._meets: dict[str, bool] = {}  # by requirement
         self.cores_free = capacity.cores  # below 0 when something waits behind others
         self._others = {name: amount for name, amount in capacity.amounts().items() if name != "cores"}
         self.spans: dict[int, Span] = {}
@@ -96,7 +105,41 @@ class ExecutorRecord:
             self.until,
             python=self.python,
             pilot=self.pilot,
+            attributes=self.attributes,
         )
+
+    def known(self) -> dict[str, float | str | frozenset[str]]:
+        """All that a requirement can ask for: what the executor said of itself, and what is known of every one."""
+        has = self._each()
+        return as_known(self.attributes) | {
+            "cores": has.cores,
+            "memory_gb": has.memory / 1e9,
+            "gpus": has.gpus,
+            "site": self.site,
+            "host": self.host,
+            **({"python": self.python} if self.python else {}),
+        }
+
+    def _each(self) -> Needs:
+        """What one executor has."""
+        return self.capacity
+
+    def admits(self, needs: Needs) -> bool:
+        """Whether tasks with these needs may run here, whatever amounts there are."""
+        if needs.python and not self.runs(needs.python):
+            return False
+        if needs.sites and self.site not in needs.sites:
+            return False
+        return not needs.requires or self.meets(needs.requires)
+
+    def meets(self, requires: str) -> bool:
+        """Whether its attributes meet a requirement."""
+        found = self._meets.get(requires)
+        if found is None:
+            if len(self._meets) >= _MOST_KEPT:
+                self._meets.clear()
+            found = self._meets[requires] = meets(requires, self.known())
+        return found
 
     def free(self, resource: str) -> float:
         """How much of a resource is free now."""
@@ -105,7 +148,7 @@ class ExecutorRecord:
     def fits(self, work: Record) -> bool:
         """Whether a task of this work could start now."""
         queue = work.queue
-        if queue.cores > self.cores_free or (queue.python and not self.runs(queue.python)):
+        if queue.cores > self.cores_free or (queue.picky and not self.admits(queue.needs)):
             return False
         return queue.plain or all(amount <= self._others.get(name, 0) for name, amount in others_of(work.needs))
 
@@ -116,7 +159,7 @@ class ExecutorRecord:
     def could_fit(self, needs: Needs) -> bool:
         """Whether a task with these needs could start if nothing else ran."""
         has = self.capacity.amounts()
-        return self.runs(needs.python) and all(amount <= has.get(name, 0) for name, amount in needs.amounts().items())
+        return self.admits(needs) and all(amount <= has.get(name, 0) for name, amount in needs.amounts().items())
 
     def takes_backlog(self, work: Record) -> bool:
         """Whether a short task may wait here although the cores are busy, and not with long tasks alone."""
@@ -126,7 +169,7 @@ class ExecutorRecord:
             and self.load < self.backlog_limit
             and len(self.spans) < min(TRUST * runtime.seen, MAX_BACKLOG)
             and work.queue.cores <= self.capacity.cores - self.long_cores
-            and (self.runs(work.queue.python) if work.queue.plain else self.could_fit(work.needs))
+            and (self.could_fit(work.needs) if work.queue.picky or not work.queue.plain else True)
         )
 
     def is_open(self) -> bool:
@@ -225,7 +268,12 @@ class RelayExecutorRecord(ExecutorRecord):
             self.each,
             self.python,
             self.pilot,
+            attributes=self.attributes,
         )
+
+    def _each(self) -> Needs:
+        """What the biggest executor behind it has."""
+        return self.each
 
     def resize(self, fact: ExecutorResized) -> None:
         """There are more executors behind it, or fewer."""
@@ -237,6 +285,7 @@ class RelayExecutorRecord(ExecutorRecord):
             self._others[name] -= amount
         self.capacity, self.each, self.members, self.until = fact.capacity, fact.each, fact.members, fact.until
         self.backlog_limit = BACKLOG * fact.capacity.cores
+        self._meets.clear()
 
     def fits(self, work: Record) -> bool:
         """Whether a task of this work could start now."""
@@ -251,7 +300,7 @@ class RelayExecutorRecord(ExecutorRecord):
         has = self.each.amounts()
         return (
             self.members > 0
-            and self.runs(needs.python)
+            and self.admits(needs)
             and all(amount <= has.get(name, 0) for name, amount in needs.amounts().items())
         )
 

@@ -140,7 +140,7 @@ class DemandIndex:
 class ReadyQueue:
     """The ready records of one workflow, one shape of needs, the same limits and the same place."""
 
-    __slots__ = ("_heap", "_run", "cores", "limits", "needs", "place", "plain", "python", "shape", "workflow")
+    __slots__ = ("_heap", "_run", "cores", "limits", "needs", "picky", "place", "plain", "shape", "workflow")
 
     def __init__(self, shape: Shape, workflow: Workflow, limits: tuple[GroupRecord, ...] = (), place: str = "") -> None:
         needs = shape.needs
@@ -151,7 +151,7 @@ class ReadyQueue:
         self.place = place  # the host where its tasks must run, as long as that is there
         self.cores = needs.cores
         self.plain = not (needs.memory or needs.gpus or needs.named)  # of all amounts only cores are needed
-        self.python = needs.python  # of functions, if they need one; empty: any
+        self.picky = needs.is_picky  # it matters where the amounts are
         self._run: deque[Queued] = deque()
         self._heap: list[Entry] = []
 

@@ -12,8 +12,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from bough.model.availability import Grace, SiteName, SiteRule
-from bough.model.bounds import Count, Digest, Excerpt, FilePath, Finite, Label, Name, Pid, Text, Whole, Word
+from bough.model.availability import Grace, SiteRule
+from bough.model.bounds import Count, Digest, Excerpt, FilePath, Finite, Label, Name, Pid, SiteName, Text, Whole, Word
 from bough.model.events.news import GroupClosed, PagesAdded
 from bough.model.files import FileSpec
 from bough.model.ids import ROOT, BlobId, ExecutorId, GroupId, MemoKey, RecordId, Seconds, SpanId
@@ -21,6 +21,7 @@ from bough.model.monitors import MOST_CHECKPOINTS, Fail, Finish, Restart
 from bough.model.observations import Observation
 from bough.model.outcomes import Detail, Failure, Results
 from bough.model.population_rules import PopulationRule
+from bough.model.requirements import Attributes
 from bough.model.resources import Needs
 from bough.model.reuse_scope import ReuseScope
 from bough.model.site_specs import Cores, Handle, PilotId, SiteSpec
@@ -102,6 +103,7 @@ class ExecutorJoined(msgspec.Struct, frozen=True, array_like=True, tag="xj"):
     each: Needs | None = None  # of a relay that shares out work: what the biggest of its executors has
     python: Word = ""  # its minor version, as "3.12"; empty: not known, it takes every function
     pilot: PilotId = PilotId(0)  # that started it; 0: somebody did
+    attributes: Attributes = ()  # what it says of itself, for requirements
 
 
 class ExecutorResized(msgspec.Struct, frozen=True, array_like=True, tag="xz"):

@@ -95,6 +95,11 @@ class Features:
         if self._notices is not None:
             self._notices.start()
 
+    async def release_pilots(self) -> None:
+        """End all pilots in good order: nothing is left to do."""
+        if self._pilots is not None:
+            await self._pilots.release()
+
     def stop(self) -> None:
         """Begin nothing more: the store is about to be closed."""
         self.statistics.stop()

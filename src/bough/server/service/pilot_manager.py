@@ -42,6 +42,7 @@ from bough.transport import home
 from bough.transport.access import NO_CERTIFICATE, revoke_site_token, site_token, token_bytes
 from bough.transport.admission import PeerListener
 from bough.wire import questions
+from bough.wire.executor_messages import Leave
 from bough.wire.questions import Question
 
 _STARTING: Final = 1.0  # seconds between two looks at pilots that have not brought an executor
@@ -53,6 +54,8 @@ _AGAIN: Final = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds after which a site that w
 _TRIES: Final = 8  # times that a pilot is submitted of which nobody knows whether it was taken
 _SUBMITTING: Final = 2.0  # seconds after which those that are there are looked at, before more are submitted
 _LEAVING: Final = 60.0  # seconds in which pilots of a site that is removed have ended
+_LEAVE_TIME: Final = 3.0  # seconds in which executors that are told to leave have left
+_GRACE: Final = 0.0  # seconds that tasks of theirs get: there are none
 _LONGEST: Final = 2000  # characters of a reason
 
 
@@ -294,6 +297,32 @@ class PilotManager:
         for errand in self._errands:
             errand.cancel()
 
+    async def release(self) -> None:
+        """End all pilots: their executors are told to leave, and what is still there after a moment is cancelled."""
+        for executor in self._shell.peers.executors.values():
+            if executor.hello.pilot:
+                executor.leaving = "the server has nothing left to do"
+                executor.connection.say(Leave(_GRACE))
+        self._shell.flush()
+        await asyncio.gather(*(self._release(desk) for desk in self._desks.values()))
+
+    async def _release(self, desk: SiteDesk) -> None:
+        begun = asked = self._shell.loop.time()
+        while (site := self._shell.queries.site(desk.name)) is not None and site.pilots:
+            now = self._shell.loop.time()
+            if desk.trouble or now > begun + _LEAVING:
+                left = counted(len(site.pilots), "pilot")
+                logs.warning("pilots-left", f"site {desk.name} still has {left}: {desk.trouble or 'they do not end'}")
+                return
+            if now > asked + _LEAVE_TIME:
+                asked = now
+                try:
+                    await desk.kind.cancel({pilot.pilot: pilot.handle for pilot in site.pilots if pilot.handle})
+                except SiteError as error:
+                    desk.trouble = str(error)
+            desk.look_soon()
+            await asyncio.sleep(0.05)
+
     async def close(self) -> None:
         """Hang up everywhere."""
         await asyncio.gather(*(desk.close() for desk in self._desks.values()))
@@ -341,7 +370,7 @@ class PilotManager:
     async def _define(self, deferred: DeferredRequest[questions.DefineSite]) -> object:
         name, spec = deferred.question.site, deferred.question.spec
         known = self._shell.queries.site(name)
-        if name in {"local", "manual", "hand"}:
+        if name in {"manual", "hand"} or (name == "local" and spec.kind != "local"):
             raise UserError(f"{name} is a name of Bough's own: give the site another one")
         desk = self._desks.get(name)
         if desk is None:

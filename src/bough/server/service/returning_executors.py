@@ -98,6 +98,7 @@ class ReturningExecutors:
                 hello.each,
                 hello.python,
                 hello.pilot,
+                hello.attributes,
             )
             extra = [span for span in spans if not shell.queries.is_wanted(span, number)]
             shell.news(joined)

@@ -31,6 +31,7 @@ from bough.server import cleanup, socket_path
 from bough.server.peer_connection import PeerConnection
 from bough.server.service.features import FeatureOptions, Features
 from bough.server.service.id_ranges import IdRanges
+from bough.server.service.idle_end import IdleEnd
 from bough.server.service.returning_executors import ReturningExecutors
 from bough.server.service.service_handlers import ServiceHandlers
 from bough.server.service.sql_process import Limits
@@ -74,6 +75,7 @@ class ServiceSettings(msgspec.Struct, frozen=True):
     tuning: DispatchTuning = DispatchTuning()
     provisioning: str = PROVISIONING
     max_pilots: int = 0  # of all sites together; 0: no bound
+    until_idle: float = 0.0  # seconds without work and clients after which it ends, with its pilots; 0: never
 
     def policies(self) -> Policies:
         """As they are named here."""
@@ -214,6 +216,7 @@ class Service:
         self._shell: Shell | None = None
         self._address = self._fingerprint = ""
         self._ending: asyncio.Task[None] | None = None
+        self._idle_end: IdleEnd | None = None
         took, count = time.monotonic() - begun, queries.record_count
         logs.info(
             "store-opened", f"the store {settings.store or settings.folder} was opened in {took:.2f} s: {count} records"
@@ -269,6 +272,9 @@ class Service:
         gc.freeze()  # what was loaded stays; looking through it again and again is what makes big runs slow
         gc.set_threshold(1_000_000, 50, 100)
         gc.enable()
+        if self._settings.until_idle:
+            self._idle_end = IdleEnd(shell, self._settings.until_idle, self._end_idle)
+            self._idle_end.start()
         code = await self._finished
         server.close()
         await handlers.sql_queries.close()
@@ -336,10 +342,27 @@ class Service:
         """End in good order; `dismiss`: executors leave, too."""
         assert self._shell is not None
         if self._ending is None:
+            if self._idle_end is not None:
+                self._idle_end.stop()
             logs.info("server-ending", "told to end" + (", with all executors" if dismiss else ""))
             self._features.stop()
             self._handlers.finished.stop()
             self._ending = self._shell.loop.create_task(self._run_down(dismiss))
+
+    def _end_idle(self) -> None:
+        """End with all pilots, because nothing is left to do; who wants a server from now on waits for that."""
+        assert self._shell is not None
+        if self._ending is None:
+            logs.info("server-idle", "nobody is connected and no task is left: ending, with all pilots")
+            home.remove_note()
+            self._handlers.is_ending = True
+            self._ending = self._shell.loop.create_task(self._end_with_pilots())
+
+    async def _end_with_pilots(self) -> None:
+        await self._features.release_pilots()
+        self._features.stop()
+        self._handlers.finished.stop()
+        await self._run_down(dismiss=False)
 
     async def _run_down(self, dismiss: bool) -> None:
         shell = self._shell

@@ -159,6 +159,7 @@ class ServiceAnswers(Answers):
                     "gpus": capacity.gpus,
                     "named": dict(capacity.named),
                     "used": executor.used(),
+                    "attributes": executor.attributes,
                     "state": _state_of(executor, is_connected=peer is not None),
                     "tasks": executor.tasks,
                     "members": executor.members,

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, get_args
 
 from bough import logs
-from bough.errors import BoughError, ProtocolError, UnknownName, UserError
+from bough.errors import BoughError, PeerLost, ProtocolError, UnknownName, UserError
 from bough.model.events.facts import ExecutorDrained, ExecutorResized, ExecutorResumed, Submitted
 from bough.model.events.news import GroupClosed, PagesAdded, WorkNews
 from bough.model.ids import ROOT, ExecutorId, RecordId
@@ -162,6 +162,7 @@ class ServiceHandlers(MessageHandlers):
         self._returning = returning
         super().__init__(shell, lambda _: None, lambda: None, heartbeat, store)
         self._shutdown = shutdown
+        self.is_ending = False  # nobody is let in any more
         self._files = FileRequests(shell)
         self._kept_output = KeptOutput(shell.info.folder("out"))
         self.finished = FinishedWorkflows(shell, workflows.is_owed)
@@ -187,6 +188,8 @@ class ServiceHandlers(MessageHandlers):
             super()._hear(connection, messages)
 
     def _welcome(self, connection: PeerConnection, hello: ClientHello) -> None:
+        if self.is_ending:
+            raise PeerLost("the server is ending, because it had nothing to do; try again")
         if connection.role == "execute":
             raise UserError("this access file is for executors; ask for one with bough server access --role submit")
         if connection.role == "read" and hello.workflow:

@@ -1,0 +1,31 @@
+"""The server's own machine as a site: it does what every kind of site has to do."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from bough.errors import UserError
+from bough.model.site_specs import SiteSpec
+from bough.sites.local_site import LocalSite
+from bough.sites.site_kind import SiteKind, Surroundings, find_kind
+from bough.testing.site_conformance import check_site_kind
+
+
+def test_it_does_what_every_kind_has_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def make() -> SiteKind:
+        around = Surroundings(str(tmp_path), str(tmp_path), str(tmp_path / "no-server"), "00" * 32, "ab" * 16)
+        return find_kind("local")("local", SiteSpec(kind="local", idle=60.0, cores_per_pilot=1), around)
+
+    asyncio.run(check_site_kind(make))
+    assert not list((tmp_path / "cache" / "bough" / "sites").rglob("access.json"))
+
+
+def test_it_has_no_address(tmp_path: Path) -> None:
+    around = Surroundings(str(tmp_path), str(tmp_path), "s", "t", "k")
+    with pytest.raises(UserError, match="is this machine"):
+        LocalSite("here", SiteSpec(kind="local", ssh="me@there"), around)

@@ -1,0 +1,53 @@
+"""Sites and requirements in workflow descriptions: read, written, and refused with their line."""
+
+from __future__ import annotations
+
+import pytest
+
+from bough.describe import flat_list, grouped_list
+from bough.describe.plan import PlanTask, of_task, put_on_task
+from bough.errors import InvalidWorkload
+
+LINE = """sites=beta,alpha requires='memory_gb >= 64 and "avx512" in cpu' :: ./simulate"""
+
+
+def test_a_flat_list_says_where_its_tasks_run() -> None:
+    (task,) = flat_list.read(LINE, "list.txt")
+    assert task.sites == ("alpha", "beta")
+    assert task.requires == 'memory_gb >= 64 and "avx512" in cpu'
+    (step,) = flat_list.flat_steps([task], "list.txt")
+    assert step.task is not None
+    assert (step.task.sites, step.task.requires) == (["alpha", "beta"], task.requires)
+    (again,) = flat_list.read(flat_list.write([task]), "again.txt")
+    assert again == task
+
+
+@pytest.mark.parametrize("requires", ["cores > 1", "'avx512' in cpu and cores > 1", 'arch == "x 100%"', "rack"])
+def test_a_list_with_groups_reads_back_what_it_wrote(requires: str) -> None:
+    plan = grouped_list.read("group=align release=yes :: ./first", "list.txt")
+    task = plan.root.groups[0].tasks[0]
+    task.sites, task.requires = ["alpha", "beta"], requires
+    again = grouped_list.read(grouped_list.write(plan), "again.txt").root.groups[0].tasks[0]
+    assert (again.sites, again.requires) == (task.sites, task.requires)
+
+
+def test_they_are_attributes_as_others_are() -> None:
+    task = PlanTask("true")
+    put_on_task(task, "sites", "beta,alpha")
+    put_on_task(task, "requires", "cores > 1")
+    assert dict(of_task(task)) == {"sites": "alpha,beta", "requires": "cores > 1"}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("sites=alpha,, :: true", "list.txt:1: sites=alpha,,: give one name or several"),
+        ("requires='cores >' :: true", "list.txt:1: true: requires is 'cores >'; it is not an expression"),
+        ("requires=open() :: true", "list.txt:1: true: requires is 'open()'; Call cannot stand in it"),
+        (f"sites={'x' * 300} :: true", "list.txt:1: true: sites is"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(line: str, said: str) -> None:
+    with pytest.raises(InvalidWorkload) as error:
+        flat_list.flat_steps(flat_list.read(line, "list.txt"), "list.txt")
+    assert str(error.value).startswith(said)
