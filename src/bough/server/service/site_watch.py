@@ -321,6 +321,8 @@ async def _run(command: str) -> Availability:
         reading.cancel()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
+        if process.returncode is None:  # also when this look was called off: nothing of it outlives it
+            await process.wait()
     line = said.decode("utf-8", "replace").strip().partition("\n")[0][:_MOST_SAID]
     if code < 0 or code in {126, 127}:
         raise LookFailed(f"the command {command!r:.80} ended with {code}: {line}".rstrip(": "))
