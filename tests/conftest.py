@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +16,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background jo
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# No test meets a server, a site or a profile of whoever runs them: the home of those that name none is ours.
+_home = tempfile.TemporaryDirectory(prefix="bough-tests-", ignore_cleanup_errors=True)
+os.environ["XDG_STATE_HOME"] = _home.name
+for _variable in ("BOUGH_HOME", "BOUGH_SERVER"):
+    os.environ.pop(_variable, None)
 os.environ.setdefault("BOUGH_PRELOAD", "0")  # what tests import is not what their functions need
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)

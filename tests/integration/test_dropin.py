@@ -132,6 +132,16 @@ def test_a_misspelt_option_is_refused_everywhere(shared: Session, given: Callabl
         given(shared)
 
 
+def test_options_in_the_place_of_arguments_are_refused_unless_the_function_takes_them(shared: Session) -> None:
+    with pytest.raises(TypeError, match=r"abs takes no cores; .*: s\.options\(cores=\.\.\.\)\.submit"):
+        shared.submit(abs, -1, cores=2)
+    with pytest.raises(TypeError, match=r"map has no option 'retries'; .*: s\.options\(retries=\.\.\.\)\.map"):
+        shared.map(abs, [-1], retries=2)  # type: ignore[arg-type]
+    assert shared.submit(lambda cores: cores, cores=3).result(PATIENCE) == 3
+    assert shared.submit(lambda **given: given, retries=3).result(PATIENCE) == {"retries": 3}
+    assert shared.submit(dict, name="x").result(PATIENCE) == {"name": "x"}
+
+
 def test_a_number_of_workers_is_taken_as_a_pool_takes_it(here: Path) -> None:
     with Session(3, max_workers=3, sites=["local"]) as session:
         assert (session.cores, session._max_workers) == (3, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -98,3 +99,35 @@ def test_pinned_tasks_run_on_cores_of_their_own() -> None:
     assert all(len(one) == 1 for one in found)
     assert {one[0] for one in found} == {*own[:2]}
     assert command.rsplit(":", 1)[1].strip() in {str(own[0]), str(own[1])}
+
+
+def alone_on_its_cores(folder: str) -> tuple[list[int], list[int]]:
+    """The cores of this task, as it and as a process of its own see them; an error if another task has one of them."""
+    mine = sorted(os.sched_getaffinity(0))
+    marks = [os.open(f"{folder}/core{core}", os.O_CREAT | os.O_EXCL) for core in mine]
+    time.sleep(0.05)
+    child = subprocess.run(["taskset", "-cp", str(os.getpid())], capture_output=True, text=True, check=True).stdout
+    for core, mark in zip(mine, marks, strict=True):
+        os.close(mark)
+        os.unlink(f"{folder}/core{core}")
+    assert bough.here().cpus == mine
+    return mine, [int(core) for core in child.rsplit(":", 1)[1].split(",")]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core cannot be shared out")
+def test_two_pinned_tasks_never_share_a_core_and_one_may_have_both(tmp_path: Path) -> None:
+    own = sorted(os.sched_getaffinity(0))[:2]
+    folder = str(tmp_path)
+    lock = f"set -C; c=$(taskset -cp $$ | sed 's/.*: //'); : > {folder}/core$c; sleep 0.05; rm {folder}/core$c; echo $c"
+    with bough.Session(cores=2, pin=True) as session:
+        calls = [session.submit(alone_on_its_cores, folder) for _ in range(8)]
+        commands = [session.command(lock, name=f"c{number}") for number in range(8)]
+        mapped = session.map(alone_on_its_cores, [folder] * 8)
+        wide = session.options(cores=2).submit(alone_on_its_cores, folder)
+
+        for mine, as_seen in [*(task.result(60) for task in calls), *mapped]:
+            assert len(mine) == 1
+            assert as_seen == mine
+            assert mine[0] in own
+        assert {task.result(60).stdout.strip() for task in commands} <= {str(core) for core in own}
+        assert wide.result(60)[0] == own

@@ -14,7 +14,7 @@ from bough.describe.source_files import read_file
 from bough.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from bough.describe.formats import FormatReader
+    from bough.describe.formats import FormatReader, Source
     from bough.describe.plan import Plan
     from bough.describe.steps import Step
     from bough.describe.wfformat import TraceReplay
@@ -29,6 +29,8 @@ class File:
         self.path = path
         self.source = Source(path, read_text(path), tuple(args))
         self.reader: FormatReader | None = find_reader(self.source)
+        if self.reader is None:
+            _refuse_strange(self.source)
 
     @property
     def takes_arguments(self) -> bool:
@@ -74,9 +76,30 @@ def read_text(path: str) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            raise UserError(f"{path} is a program; to run it: bough run -- {_as_command(path)}") from error
         line = data.count(b"\n", 0, error.start) + 1
         kind = "a Python script" if path.endswith(".py") else "a flat list"
         raise UserError(f"{path}:{line}: {kind} is UTF-8 text, and this line is not") from error
+
+
+def _refuse_strange(source: Source) -> None:
+    """Refuse what is surely no list of commands, before its lines are run, all at once and in any order."""
+    from bough.describe.formats import is_python
+
+    path, first = source.path, source.text[:_SHORT].partition("\n")[0].strip()
+    if path.endswith(".json"):
+        raise UserError(f"{path} is neither a recorded workflow (WfFormat) nor what bough describe --to json writes")
+    if first.startswith("#!") and "bough" not in first and not is_python(path, source.text):
+        how = _as_command(path) if os.access(path, os.X_OK) else f"{first[2:].strip()} {path}"
+        raise UserError(
+            f"{path} is a script, and each line of a list is a command of its own; to run the script: bough run --"
+            f" {how}; if it is a list, take out the line {first}"
+        )
+
+
+def _as_command(path: str) -> str:
+    return path if "/" in path else f"./{path}"
 
 
 def cannot_read(path: str, error: OSError | UnicodeDecodeError) -> UserError:
@@ -100,6 +123,7 @@ def _near_file(path: str) -> str:
     return did_you_mean(path, [os.path.join(folder, other) for other in there]) if name else ""
 
 
+_SHORT = 200  # characters of a first line
 _MOST_NAMES = 10_000  # of a folder, among which the one that was meant is looked for
 
 

@@ -73,7 +73,7 @@ def test_the_last_line_says_all_that_counts() -> None:
         summary({"done": 12, "failed": 1, "skipped": 3}, 5, "3.2 s")
         == "12 done, 1 failed, 3 skipped, 5 reused in 3.2 s"
     )
-    assert summary({"done": 0}, 0, "0.10 s") == "0 done in 0.10 s"
+    assert summary({"done": 0}, 0, "0.10 s") == "nothing to do"
     assert summary({"done": 1, "waiting": 2, "cancelled": 1}, 0, "1 s") == "1 done, 1 cancelled, 2 left in 1 s"
 
 

@@ -194,3 +194,10 @@ def test_a_link_is_shown_as_a_link(tmp_path: Path) -> None:
     Path(outputs.hidden["o"]).symlink_to("elsewhere")
     outputs.show()
     assert (tmp_path / "link").readlink() == Path("elsewhere")
+
+
+def test_a_missing_output_is_named_by_its_slot_only_if_the_user_chose_that(tmp_path: Path) -> None:
+    path = str(tmp_path / "o.txt")
+    assert Outputs({"o_txt": path}, 1, 0, 1).missing() == [path]
+    assert Outputs({"sub_o_txt_": path}, 1, 0, 1).missing() == [path]
+    assert Outputs({"table": path}, 1, 0, 1).missing() == [f"table ({path})"]

@@ -106,6 +106,8 @@ def with_parents(own: Iterable[tuple[str, Mapping[str, int]]]) -> dict[str, Coun
 
 def summary(counts: Mapping[str, int], reused: int, seconds: str) -> str:
     """The last line: "12 done, 1 failed, 3 skipped, 5 reused in 3.2 s". Reused tasks are done, too."""
+    if not any(counts.values()):
+        return "nothing to do"
     said = [f"{counts.get('done', 0)} done"]
     said += [f"{counts[state]} {state}" for state in labels_of(UNSUCCESSFUL) if counts.get(state)]
     left = sum(number for state, number in counts.items() if state not in ENDED_STATES)

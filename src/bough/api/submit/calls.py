@@ -28,8 +28,8 @@ from bough.api.memo.file_identities import identities_in
 from bough.api.pickling import make_pages, pack_arguments, pack_function, pack_known, pack_plain, pack_table
 from bough.api.submit.arrays import ArrayParts, array_length, send_array
 from bough.api.submit.deferred_calls import DeferredCall
-from bough.api.submit.options import Arguments, after_deps
-from bough.errors import BadValue, InvalidWorkload, NotPicklable, NotRun, WrongType
+from bough.api.submit.options import NAMES, Arguments, after_deps
+from bough.errors import BadValue, InvalidWorkload, NotPicklable, NotRun, UnknownKeyword, WrongType
 from bough.executor.disk_space_wait import SpaceWait, patiently
 from bough.model.ids import DIGEST_SIZE, BlobId, MemoKey, RecordId
 from bough.model.refs import pack_marked, pack_simple
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 BIG = 256 << 10  # bytes; a bigger payload goes through a file
 _PLAIN: frozenset[type] = frozenset({int, float, str, bytes, bool, complex, type(None), bytearray})
 _is_plain = _PLAIN.issuperset
+_OPTIONS = frozenset(NAMES)
 _FUNCTION = Kind.FUNCTION
 _NO_KEY = MemoKey(b"")
 
@@ -63,12 +64,32 @@ def submit_call(  # noqa: PLR0917 - a tuple of the first three would be made for
         session.check_needs(settings.needs)
     if not callable(fn):
         raise WrongType(f"submit needs a function, not {fn!r:.80}; a command line goes to command()")
+    if kwargs and not _OPTIONS.isdisjoint(kwargs):
+        _refuse_options(fn, kwargs)
     try:
         return _send_call(session, settings, group, fn, args, kwargs)
     except (NotPicklable, NotRun) as error:  # told by the future, as ProcessPoolExecutor does
         task = Task(session.registry, session.new_record(), settings.name or function_name(fn), group)
         session.registry.not_sent(task, error)
         return task
+
+
+def _refuse_options(fn: Callable[..., Any], kwargs: dict[str, Any]) -> None:
+    """Refuse options of tasks that were given as if they were arguments, to a function that does not take them."""
+    from inspect import Parameter, signature  # late: it loads a lot
+
+    try:
+        parameters = signature(fn).parameters
+    except (TypeError, ValueError):  # of some written in C nobody knows
+        return
+    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    wrong = next((name for name in kwargs if name in _OPTIONS and name not in parameters), None)
+    if wrong is not None:
+        called = function_name(fn) or "the function"
+        raise UnknownKeyword(
+            f"{called} takes no {wrong}; for an option of the task: s.options({wrong}=...).submit(...)"
+        )
 
 
 def _send_call(  # noqa: C901, PLR0917 - as above

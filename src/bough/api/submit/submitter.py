@@ -10,10 +10,10 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from bough.api.submit.context import SubmitContext, open_groups
-from bough.errors import BadValue
+from bough.errors import BadValue, UnknownKeyword
 
 if TYPE_CHECKING:
     from bough.api.futures.array import Array, TaskList
@@ -80,6 +80,7 @@ class Submitter:
         timeout: float | None = None,
         chunksize: int = 1,
         buffersize: int | None = None,
+        **options: Never,
     ) -> Array:
         """Call `fn` for every item (or every tuple of items). Iterating the array gives the values in order.
 
@@ -87,6 +88,10 @@ class Submitter:
         time follows from measured run times, and all items are read at once: an endless generator goes to `feed`.
         `timeout` bounds the iteration.
         """
+        for name in options:
+            raise UnknownKeyword(
+                f"map has no option {name!r}; for options of its tasks: s.options({name}=...).map(...)"
+            )
         if chunksize < 1:
             raise BadValue(f"chunksize must be >= 1, not {chunksize}")
         if buffersize is not None and buffersize < 1:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from bough.describe.dagman.submit_description import Submit, assignments, joined, parse
 from bough.describe.plan import MOST_DEEP, NOWHERE, Where
 from bough.describe.source_files import read_file
-from bough.errors import InvalidWorkload, UserError
+from bough.errors import InvalidWorkload, UserError, did_you_mean
 from bough.model.plurals import counted
 
 ALL = "ALL_NODES"
@@ -315,7 +315,8 @@ class _Parser:
                 _count(words, 2, where)
                 self._note(where, f"{command} is passed over: {_PASSED_OVER[command]}")
             else:
-                raise where.wrong(f"{words[0]:.60} is no command of DAGMan files")
+                meant = did_you_mean(command, [*self.commands, *_PASSED_OVER])
+                raise where.wrong(f"{words[0]:.60} is no command of DAGMan files{meant}")
 
     def _note(self, where: Where, text: str) -> None:
         self.reading.note(f"{where.file}:{where.line}: {text}")

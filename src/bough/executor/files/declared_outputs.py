@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 
 from bough.model.files import hidden_path
@@ -53,8 +54,9 @@ class Outputs:
                 remove(hidden_path(path, record, index, earlier))
 
     def missing(self) -> list[str]:
-        """Outputs that were not written, as "slot (path)"."""
-        return [f"{slot} ({self._known[slot]})" for slot, path in self.hidden.items() if not os.path.lexists(path)]
+        """Outputs that were not written, as "slot (path)"; a slot that was made of its path says nothing."""
+        gone = [(slot, str(self._known[slot])) for slot, path in self.hidden.items() if not os.path.lexists(path)]
+        return [path if _slot_of(os.path.basename(path)) in slot else f"{slot} ({path})" for slot, path in gone]
 
     def show(self) -> tuple[Output, ...]:
         """Give the outputs their names."""
@@ -150,3 +152,8 @@ def remove(path: str) -> None:
             import shutil
 
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _slot_of(name: str) -> str:
+    """A file's name as part of a slot's."""
+    return re.sub(r"\W", "_", name)
