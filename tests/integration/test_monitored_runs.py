@@ -58,6 +58,18 @@ def test_a_command_that_a_monitor_finishes_is_a_success_with_what_it_wrote(s: bo
     assert task.series("n")[-1].value == 7
 
 
+def test_a_task_explains_what_its_monitors_saw_also_after_the_session(tmp_path: Path) -> None:
+    with bough.Session(store=str(tmp_path / "store"), name="flow", progress=False) as s:
+        text = "echo score=3; echo go; exec sleep 600"
+        task = s.command(text, monitors=["regex:go -> tag hot then after:0.1s", "metric:score=([0-9]+)"])
+        task.result(PATIENCE)
+        seen = ["ended by regex: 0.1 s have passed", "score: 3 at step 1, lowest 3, highest 3", "tags: hot"]
+        assert task.explain().splitlines()[-3:] == seen
+        assert s.command("true", monitors=["created:nothing"]).result(PATIENCE).returncode == 0
+        assert "the monitor created has trouble: the file nothing was never there" in s.explain(2)
+    assert task.explain().splitlines()[-3:] == seen
+
+
 def test_an_output_that_is_missing_then_is_the_usual_failure(s: bough.Session) -> None:
     task = s.command("echo go; sleep 60; echo x > {out:w}", out="out.txt", monitors=["regex:go"])
     with pytest.raises(TaskFailed, match=r"out\.txt"):

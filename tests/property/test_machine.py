@@ -686,7 +686,12 @@ class Histories(RuleBasedStateMachine):
             facts.RecalledMember(action.target.id, index, 1, data.draw(SCORES), by_rule)
             for index in data.draw(st.lists(st.integers(0, 12), max_size=4))
         ]
-        self.turn(arriving.RuleRecalled(action, tuple(members)))
+        if own is not None:
+            begins = data.draw(st.booleans())
+            answers = data.draw(st.integers(0, 3))
+            self.turn(facts.MembersRecalled(action.target, own, tuple(members), answers, begins))
+        if data.draw(st.booleans()):
+            self.turn(action)
 
     @rule(data=st.data())
     def the_journal_has_lost_facts(self, data: st.DataObject) -> None:

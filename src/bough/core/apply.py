@@ -61,6 +61,7 @@ APPLY: dict[type, Callable[..., None]] = {
     facts.MonitorsAdded: watching.monitors_added,
     facts.EndAsked: watching.end_asked,
     facts.RuleSet: populations.rule_set,
+    facts.MembersRecalled: populations.members_recalled,
     facts.RetryDue: lifecycle.retry_due,
     facts.Freed: _freed,
     facts.MemoLookedUp: lifecycle.memo_looked_up,

@@ -31,7 +31,7 @@ from bough.core.state import State, TimerKind
 from bough.core.storable import DECODED, latest, shortened, unstorable
 from bough.model.availability import ALWAYS
 from bough.model.events import facts, news
-from bough.model.events.arriving import News, Recalled, RuleRecalled
+from bough.model.events.arriving import News, Recalled
 from bough.model.events.facts import Fact
 from bough.model.events.orders import CancelPilot, ClearExecutor, KeepExecutor, Refuse, StopSpan
 from bough.model.ids import ROOT, ExecutorId, RecordId, Seconds, SpanId
@@ -73,7 +73,7 @@ class Intake:
             facts.ExecutorResized: self._on_resized,
             facts.MemoLookedUp: self._on_looked_up,
             Recalled: self._on_recalled,
-            RuleRecalled: self._on_rule_recalled,
+            facts.MembersRecalled: self._on_members_recalled,
             news.GroupClosed: self._on_group_closed,
             news.Cancel: self._on_cancel,
             news.Kill: self._on_kill,
@@ -539,12 +539,14 @@ class Intake:
         if watching.reach(self._state, action)[0]:
             self._record(facts.EndAsked(action.target, action.verdict, action.monitor, action.reason, action.stop))
 
-    def _on_set_rule(self, action: news.SetRule, recalled: tuple[facts.RecalledMember, ...] = ()) -> None:
+    def _on_set_rule(self, action: news.SetRule) -> None:
         if populations.is_lawful(self._state, action):
-            self._record(facts.RuleSet(action.target, action.rule, recalled))
+            self._record(facts.RuleSet(action.target, action.rule, paged=action.rule is not None))
 
-    def _on_rule_recalled(self, event: RuleRecalled) -> None:
-        self._on_set_rule(event.action, event.recalled)
+    def _on_members_recalled(self, event: facts.MembersRecalled) -> None:
+        """What was reused before a rule is told before it is set, in pages."""
+        if populations.is_lawful(self._state, news.SetRule(event.target, event.rule)):
+            self._record(event)
 
     def _on_reset(self, action: news.Reset) -> None:
         parts, _ = reset.reach(self._state, action)

@@ -481,6 +481,8 @@ def memo_looked_up(state: State, effects: Effects | None, fact: facts.MemoLooked
         state.move(record, start, stop, DONE)
         offset = fact.source_start + start - fact.start
         record.succeed(Success(start, stop, fact.turn, fact.source, offset, fact.source_attempt))
+        if state.populations.pending:
+            populations.reused(state, record, start, stop)
         dependencies.ended(state, effects, record, start, stop)
     if isinstance(record, ArrayRecord) and record.spec.fed:  # every page of it is looked up by itself
         record.awaits_memo = record.counts[WAITING] > 0

@@ -43,6 +43,36 @@ _ENDED = -1
 # --- how the facts change the state ------------------------------------------------------------------------
 
 
+def members_recalled(state: State, effects: Effects | None, fact: facts.MembersRecalled) -> None:
+    """Some tasks were reused before a rule that is about to be set: they are kept until then."""
+    is_group, id_ = fact.target.is_group, fact.target.id
+    population = state.populations.pending.get((is_group, id_))
+    if population is None or fact.begins or population.rule != fact.rule:
+        population = Population(is_group, id_, fact.rule, is_pending=True)
+        state.populations.put(population)
+    population.recall(_done_of(state, population, fact.members))
+    population.answers += fact.answers
+
+
+def reused(state: State, record: Record, start: int, stop: int) -> None:
+    """Tasks were reused that may be in populations whose rules are about to be set."""
+    for population in _pending_of(state, record):
+        population.end(record.id, start, stop, good=True)
+
+
+def _done_of(
+    state: State, population: Population, members: Iterable[facts.RecalledMember]
+) -> Iterator[facts.RecalledMember]:
+    """Those that are there, have succeeded and belong to a population."""
+    for one in members:
+        record = state.records.get(one.record)
+        if record is None or not one.index < record.length or record.state_of(one.index) != DONE:
+            continue
+        around = [int(group.id) for group in record.group.chain()] if population.is_group else [int(record.id)]
+        if population.id in around:
+            yield one
+
+
 def rule_set(state: State, effects: Effects | None, fact: facts.RuleSet) -> None:
     """A population has a rule, another one, or none any more.
 
@@ -53,13 +83,12 @@ def rule_set(state: State, effects: Effects | None, fact: facts.RuleSet) -> None
     if fact.rule is None:
         state.populations.remove(is_group, fact.target.id)
         return
-    population = Population(is_group, fact.target.id, fact.rule)
-    state.populations.put(population)
-    for one in fact.recalled:
-        record = state.records.get(one.record)
-        is_done = record is not None and one.index < record.length and record.state_of(one.index) == DONE
-        if record is not None and is_done and population in populations_of(state, record):
-            population.recall(Member(one.record, one.index), one.attempt, one.scores, by_rule=one.by_rule)
+    population = state.populations.promote(is_group, fact.target.id, fact.rule)
+    if fact.paged:
+        if effects is not None and (population.answers or population.marks):
+            effects.populations.append((population, _some_member(population), _ENDED))
+        return
+    population.recall(_done_of(state, population, fact.recalled))
     parts = reused_parts(state, fact.target)
     if parts:
         ended = {(one.record, one.index) for one in fact.recalled if one.by_rule}
@@ -70,9 +99,13 @@ def rule_set(state: State, effects: Effects | None, fact: facts.RuleSet) -> None
 
 def observed(state: State, effects: Effects | None, record: Record, fact: facts.Observed) -> None:
     """Something was seen of a task that may be in populations."""
-    if not state.ruled:
+    if not (state.ruled or state.populations.pending):
         return
     member = Member(record.id, fact.index)
+    for population in _pending_of(state, record) if not fact.span else ():  # it is being reused
+        if was_ended_by_rule(population.rule.policy, fact.observations):
+            population.asked.add(member)
+        population.observe(member, fact.attempt, fact.observations)
     for population in populations_of(state, record):
         if not fact.span and was_ended_by_rule(population.rule.policy, fact.observations):
             population.asked.add(member)  # so that it does not count as an answer when it ends now
@@ -96,9 +129,23 @@ def populations_of(state: State, record: Record) -> list[Population]:
     return state.populations.of(record.id, (group.id for group in record.group.chain()))
 
 
+def _pending_of(state: State, record: Record) -> list[Population]:
+    """Those of them whose rules are about to be set."""
+    return state.populations.pending_of(record.id, (group.id for group in record.group.chain()))
+
+
+def _some_member(population: Population) -> Member:
+    """A member that has ended; if none has scores, it stands for those that were reused without them."""
+    for record, elements in population.marks.items():
+        return Member(record, next(iter(elements)))
+    return Member(0 if population.is_group else population.id, 0)
+
+
 def begins_anew(state: State, record: Record, index: int) -> None:
     """A task that may be in populations will have another attempt."""
     for population in populations_of(state, record) if state.ruled else ():
+        population.begin_anew(Member(record.id, index))
+    for population in _pending_of(state, record):
         population.begin_anew(Member(record.id, index))
 
 
@@ -111,6 +158,8 @@ def end_asked(state: State, record: Record, start: int, stop: int) -> None:
 def forget_record(state: State, record: Record) -> None:
     """A record leaves."""
     for population in populations_of(state, record) if state.ruled else ():
+        population.forget_record(record.id)
+    for population in _pending_of(state, record):
         population.forget_record(record.id)
     state.populations.remove(is_group=False, id_=record.id)
 

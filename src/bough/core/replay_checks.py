@@ -214,7 +214,7 @@ def _observed(state: State, fact: facts.Observed) -> str:
     return _unless_all(record, OPEN_STATES, fact.index, fact.index + 1)
 
 
-def _monitors(state: State, fact: facts.MonitorsAdded | facts.RuleSet) -> str:
+def _monitors(state: State, fact: facts.MonitorsAdded | facts.RuleSet | facts.MembersRecalled) -> str:
     known = fact.target.id in (state.groups if fact.target.is_group else state.records)
     return "" if known else f"there is no {'group' if fact.target.is_group else 'record'} {fact.target.id}"
 
@@ -298,6 +298,7 @@ _LOOK: dict[type, Callable[..., str]] = {
     facts.Observed: _observed,
     facts.MonitorsAdded: _monitors,
     facts.RuleSet: _monitors,
+    facts.MembersRecalled: _monitors,
     facts.RetryDue: _due,
     facts.MemoLookedUp: _recalled,
     facts.Skipped: _not_runnable,

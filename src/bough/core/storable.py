@@ -15,7 +15,7 @@ import msgspec
 
 from bough.model.bounds import LONGEST
 from bough.model.events import facts, news
-from bough.model.events.arriving import News, Recalled, RuleRecalled
+from bough.model.events.arriving import News, Recalled
 from bough.model.ids import Seconds
 
 DECODED: Final = frozenset(
@@ -30,7 +30,6 @@ DECODED: Final = frozenset(
         news.WorkReturned,
         facts.MemoLookedUp,
         Recalled,
-        RuleRecalled,
         news.DeclareDone,
         news.TakeTask,
     }

@@ -81,8 +81,7 @@ from bough.wire.executor_messages import (
 from bough.wire.framing import News
 
 if TYPE_CHECKING:
-    from bough.executor.monitors.watcher_client import Watching
-    from bough.executor.task_reports import TaskReports
+    from bough.executor.monitors.watcher_client import ReportedLines, Watching
 
 Say = Callable[[RunSpan, News], None]
 _REQUESTS = (StageInputs, StoreOutputs, ElementBegan, ElementEnded)
@@ -108,7 +107,7 @@ class Slots:
         descriptors: Descriptors,
         staging: Staging,
         *,
-        task_reports: TaskReports,
+        task_reports: ReportedLines,
         inline: bool = False,
         devices: DevicePool | None = None,
         preloader: Preloader | None = None,

@@ -6,7 +6,7 @@ others keep is bounded: an observation in its size, here; how many there are, by
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 import msgspec
@@ -17,6 +17,8 @@ from bough.model.ids import Seconds
 
 MOST_POINTS = 512  # of one metric in one observation
 MOST_OBSERVATIONS = 1024  # in one report of a task
+_ENDINGS = ("finish", "fail", "restart")
+_SHOWN = 5  # troubles, and emissions by name, in a few lines
 
 Said = Annotated[str, Meta(max_length=2000)]
 
@@ -79,3 +81,36 @@ def ended_by(fired: Fired) -> str:
 def was_ended_by_rule(policy: str, observations: Iterable[Observation]) -> bool:
     """Whether a rule about a population ended a task, by what was seen of it: a firing from elsewhere has no kind."""
     return any(isinstance(one, Fired) and not one.kind and one.monitor == policy for one in observations)
+
+
+def seen_lines(seen: Iterable[SeenTask]) -> list[str]:
+    """In some lines, for people: why it ended, its metrics, tags, and trouble of what watches it."""
+    attempts = list(seen)
+    lines: list[str] = []
+    for task in attempts:
+        before = f"attempt {task.attempt}: " if len(attempts) > 1 else ""
+        lines += [f"{before}{line}" for line in _lines_of(task)]
+    return lines
+
+
+def _lines_of(task: SeenTask) -> Iterator[str]:
+    for fired in task.fired:
+        if fired.action in _ENDINGS:
+            again = ", to be started again" if fired.action == "restart" else ""
+            yield ended_by(fired) + again
+    for name, points in task.metrics.items():
+        step, _, value = points[-1]
+        values = [value for _, _, value in points]
+        total = f" of {task.totals[name]}" if name in task.totals else ""
+        yield f"{name}: {value:g} at step {step:g}{total}, lowest {min(values):g}, highest {max(values):g}"
+    if task.tags:
+        yield f"tags: {', '.join(task.tags)}"
+    emitted = [fired for fired in task.fired if fired.action == "emit"]
+    for fired in emitted[-_SHOWN:]:
+        yield f"emitted {fired.name or fired.monitor}: {_value(fired)}"
+    for trouble in task.troubles[-_SHOWN:]:
+        yield f"the monitor {trouble.monitor} has trouble: {trouble.message}"
+
+
+def _value(fired: Fired) -> str:
+    return fired.text or (f"{fired.value:g}" if fired.value is not None else fired.reason)

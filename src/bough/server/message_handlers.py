@@ -17,7 +17,6 @@ from bough import logs
 from bough.core.queries.facade import Queries
 from bough.errors import BadValue, BoughError, SiteError, UnknownName, UserError
 from bough.model.blobs import is_blob
-from bough.model.events.arriving import News
 from bough.model.events.facts import ExecutorJoined, ExecutorLost, Submitted
 from bough.model.events.news import (
     Action,
@@ -41,7 +40,7 @@ from bough.server.peer_connection import Message, PeerConnection
 from bough.server.peers import ClientPeer, DeferredRequest, ExecutorPeer, Handler, Peers, answered_by
 from bough.server.processors import ProcessorAnswers
 from bough.server.task_requests import TaskRequests
-from bough.server.turns.recalled_tasks import with_recalled
+from bough.server.turns.recalled_tasks import RuleSetting
 from bough.server.turns.run_info import RunInfo
 from bough.server.turns.shell import Shell, ShellWithoutPiggyback
 from bough.stores.store import Store
@@ -96,6 +95,7 @@ class MessageHandlers:
         self._peers = shell.peers
         self.task_requests = TaskRequests(shell, store or shell.info.store_dir)
         self.processors = ProcessorAnswers(shell)
+        self._rules = RuleSetting(shell)
         self.answers = self._make_answers()
         self.answers.add(
             {
@@ -416,10 +416,11 @@ class MessageHandlers:
             return
         preview = self._shell.queries.preview(message.deed)
         value = {"tasks": preview.count} | ({"left_out": preview.not_changed} if preview.not_changed else {})
-        deed: News = message.deed
-        if isinstance(deed, SetRule):
-            deed = with_recalled(self._shell.store, self._shell.queries, deed)
-        self._shell.news(deed, then=lambda: client.connection.say(Answer(message.request, value)))
+        then = functools.partial(client.connection.say, Answer(message.request, value))
+        if isinstance(message.deed, SetRule):
+            self._rules.set(message.deed, then)
+        else:
+            self._shell.news(message.deed, then=then)
 
     def _observations(self, _: ClientPeer, question: questions.Observations) -> object:
         return self._shell.store.observations(question.record, question.start, question.stop)

@@ -40,7 +40,7 @@ _OF_RUN: Final = (f.RunClosed, f.RunRetired, f.RunRevived)
 _LAST: Final = (f.RunOpened, f.RunRemoved)
 _TARGETED: Final = (
     f.Cancelled, f.Killed, f.Held, f.Released, f.WasReset, f.Retried, f.Prioritised,
-    f.MonitorsAdded, f.EndAsked, f.RuleSet,
+    f.MonitorsAdded, f.EndAsked, f.RuleSet, f.MembersRecalled,
 )  # fmt: skip
 _UNUSED: Final = """
 SELECT blob FROM blob_uses WHERE run = 0 AND NOT EXISTS (

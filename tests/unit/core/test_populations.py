@@ -9,7 +9,7 @@ import pytest
 
 from bough.core.queries.facade import Queries
 from bough.model.events import facts, news
-from bough.model.events.arriving import Recalled, RuleRecalled
+from bough.model.events.arriving import Recalled
 from bough.model.events.orders import EndSpan
 from bough.model.monitors import Finish
 from bough.model.observations import Fired, Points
@@ -320,8 +320,14 @@ def test_a_rule_that_is_set_after_tasks_were_reused_knows_how_far_they_had_come(
     assert Queries(bench.machine).reused_parts(on_array(1)) == [(1, 0, 2)]
     members = (facts.RecalledMember(1, 0, 1, (1.0,)), facts.RecalledMember(1, 1, 1, (2.0,), by_rule=True))
     strangers = (facts.RecalledMember(9, 0, 1, (1.0,)), facts.RecalledMember(1, 3, 1, (9.0,)))
-    bench.tell(RuleRecalled(news.SetRule(on_array(1), HALVING), (*members, *members, *strangers)))
-    population = bench.machine.state.populations.all()[0]
+    bench.tell(facts.MembersRecalled(on_array(1), HALVING, strangers, 7))
+    bench.tell(facts.MembersRecalled(on_array(1), HALVING, begins=True))  # what was told before does not count
+    bench.tell(facts.MembersRecalled(on_array(1), HALVING, (*members[:1], *strangers), 1))
+    bench.restart()
+    bench.tell(facts.MembersRecalled(on_array(1), HALVING, members))
+    assert not bench.machine.state.ruled
+    bench.tell(news.SetRule(on_array(1), HALVING))
+    (population,) = bench.machine.state.populations.all()
     assert [score for score, _ in population.rankings[0]] == [1.0, 2.0]
     assert (population.answers, population.averages[0]) == (1, [1.0])
     for index in (2, 3):
@@ -335,8 +341,36 @@ def test_an_answer_that_was_reused_before_the_rule_was_set_makes_the_others_need
     bench = recalling(PopulationRule(""))
     bench.tell(found(0, 1, seen(0, 1.0)), facts.MemoLookedUp(1, 1, 4, found=False))
     rule = PopulationRule("first-answer", cancel=True)
-    bench.tell(RuleRecalled(news.SetRule(on_array(1), rule), ()))
+    bench.tell(facts.MembersRecalled(on_array(1), rule, (), 1, begins=True))
+    assert bench.states(1)[0] == "done"
+    assert "cancelled" not in bench.states(1)
+    bench.tell(news.SetRule(on_array(1), rule))
     assert bench.states(1) == ["done", *["cancelled"] * 3]
+
+
+def test_what_is_reused_while_a_rule_is_about_to_be_set_counts_once() -> None:
+    bench = recalling(PopulationRule(""))
+    bench.tell(found(0, 1, seen(0, 1.0)))
+    bench.tell(facts.MembersRecalled(on_array(1), HALVING, begins=True))
+    bench.tell(found(1, 2, seen(1, 2.0)), found(2, 3, seen(2, 3.0, by="halving")))
+    bench.tell(facts.MembersRecalled(on_array(1), HALVING, (facts.RecalledMember(1, 0, 1, (1.0,)),), 1))
+    bench.restart()
+    bench.tell(news.SetRule(on_array(1), HALVING))
+    (population,) = bench.machine.state.populations.all()
+    assert [score for score, _ in population.rankings[0]] == [1.0, 2.0, 3.0]
+    assert (population.answers, population.averages[0], population.going[0]) == (2, [1.0, 2.0], 0)
+
+
+def test_pages_for_another_rule_do_not_count() -> None:
+    bench = recalling(PopulationRule(""))
+    bench.tell(found(0, 1, seen(0, 1.0)))
+    bench.tell(facts.MembersRecalled(on_array(1), HALVING, (facts.RecalledMember(1, 0, 1, (1.0,)),), 1, begins=True))
+    other = PopulationRule("median", "loss", (10.0,))
+    bench.tell(news.SetRule(on_array(1), other))
+    (population,) = bench.machine.state.populations.all()
+    assert (population.rule, population.answers, population.marks) == (other, 0, {})
+    unlawful = facts.MembersRecalled(on_array(9), HALVING, begins=True)
+    assert bench.tell(unlawful).facts == []
 
 
 def test_what_was_seen_of_tasks_that_no_longer_wait_is_not_told() -> None:

@@ -129,6 +129,9 @@ class Home(Protocol):
     def explain(self, record: int, index: int) -> list[str]:
         """Why a task is where it is."""
 
+    def seen_lines(self, record: int, index: int) -> list[str]:
+        """What monitors and metrics saw of a task, for people."""
+
     def state(self, record: int, index: int) -> str:
         """The state of a task that has not started, as far as this process has heard."""
 
@@ -331,7 +334,8 @@ class Task(Future[Any]):
         """Why it is not running, or how it ended, in a few lines."""
         self._registry.looked_at(self.record, self.index)
         if self._state in _OVER and self._registry.is_closed:  # the server that could be asked is gone
-            return "\n".join(ending_lines(self._message, label_of(self)))
+            lines = ending_lines(self._message, label_of(self))
+            return "\n".join([*lines, *self._registry.seen_lines(self.record, self.index)])
         return "\n".join(self._registry.explain(self.record, self.index))
 
     def done(self) -> bool:

@@ -393,7 +393,16 @@ class TaskRegistry:
             return [f"task {number_of(record)} waits for futures of another executor or session among its arguments"]
         if record in self.unsent:
             return [f"task {number_of(record)} was never sent: see its exception()"]
-        return self._connected().ask(questions.Explain(RecordId(record), index))
+        return [*self._connected().ask(questions.Explain(RecordId(record), index)), *self.seen_lines(record, index)]
+
+    def seen_lines(self, record: int, index: int) -> list[str]:
+        """What monitors and metrics saw of a task, for people; nothing, if there is nobody to ask."""
+        from bough.model.observations import seen_lines
+
+        try:
+            return seen_lines(self.seen(record, index, index + 1))
+        except BoughError:
+            return []
 
     def state(self, record: int, index: int) -> str:
         """The state of a task that has not started, as the server says it; waiting, if the server cannot be asked."""

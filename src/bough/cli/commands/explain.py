@@ -14,7 +14,7 @@ from bough.cli.output import Output
 from bough.cli.targets.jobs_database import OpenDatabase, as_int
 from bough.cli.targets.live_server import ServerClient
 from bough.cli.targets.locate import add_store_arguments
-from bough.cli.targets.seen_rows import seen_json, seen_lines, seen_of
+from bough.cli.targets.seen_rows import seen_json, seen_of
 from bough.cli.targets.selection import (
     Selected,
     add_selector_arguments,
@@ -27,7 +27,7 @@ from bough.cli.targets.task_rows import Fields, failure_texts, record_rows, task
 from bough.cli.targets.task_streams import read_streams
 from bough.model.array_indices import index_label
 from bough.model.ids import RecordId, number_of
-from bough.model.observations import SeenTask
+from bough.model.observations import SeenTask, seen_lines
 from bough.model.plurals import counted
 from bough.model.states import UNSUCCESSFUL, labels_of, says
 from bough.wire import questions

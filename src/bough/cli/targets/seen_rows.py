@@ -7,19 +7,17 @@ stable.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from bough.cli.targets.jobs_database import OpenDatabase
 from bough.cli.targets.selection import Selected
 from bough.cli.targets.task_rows import Fields
 from bough.errors import UserError
-from bough.model.observations import Fired, SeenTask, Trouble, ended_by
+from bough.model.observations import Fired, SeenTask, Trouble
 from bough.stores.jobs.fold_observations import FIRINGS, SERIES, seen_tasks
 
 MOST = 100_000  # rows of one table that are read at once
-_ENDINGS = ("finish", "fail", "restart")
-_SHOWN = 5  # troubles, and emissions by name
 
 
 class SeenEvent(NamedTuple):
@@ -39,39 +37,6 @@ def seen_of(database: OpenDatabase, one: Selected) -> list[SeenTask]:
     except UserError:
         return []
     return seen_tasks(firings, series)
-
-
-def seen_lines(seen: Iterable[SeenTask]) -> list[str]:
-    """In some lines, for people: why it ended, its metrics, tags, and trouble of what watches it."""
-    attempts = list(seen)
-    lines: list[str] = []
-    for task in attempts:
-        before = f"attempt {task.attempt}: " if len(attempts) > 1 else ""
-        lines += [f"{before}{line}" for line in _lines_of(task)]
-    return lines
-
-
-def _lines_of(task: SeenTask) -> Iterator[str]:
-    for fired in task.fired:
-        if fired.action in _ENDINGS:
-            again = ", to be started again" if fired.action == "restart" else ""
-            yield ended_by(fired) + again
-    for name, points in task.metrics.items():
-        step, _, value = points[-1]
-        values = [value for _, _, value in points]
-        total = f" of {task.totals[name]}" if name in task.totals else ""
-        yield f"{name}: {value:g} at step {step:g}{total}, lowest {min(values):g}, highest {max(values):g}"
-    if task.tags:
-        yield f"tags: {', '.join(task.tags)}"
-    emitted = [fired for fired in task.fired if fired.action == "emit"]
-    for fired in emitted[-_SHOWN:]:
-        yield f"emitted {fired.name or fired.monitor}: {_value(fired)}"
-    for trouble in task.troubles[-_SHOWN:]:
-        yield f"the monitor {trouble.monitor} has trouble: {trouble.message}"
-
-
-def _value(fired: Fired) -> str:
-    return fired.text or (f"{fired.value:g}" if fired.value is not None else fired.reason)
 
 
 def seen_json(seen: Iterable[SeenTask]) -> list[Fields]:

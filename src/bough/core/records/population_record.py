@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from bough.model.events.facts import RecalledMember
 from bough.model.observations import Observation, Points
 from bough.model.population_rules import PopulationRule, reached
 from bough.policy.interface import Member
@@ -38,14 +39,16 @@ class KeptPopulation(msgspec.Struct, array_like=True):
     answers: int
     members: list[tuple[int, int, Marks]]
     asked: list[tuple[int, int]]
+    is_pending: bool = False
 
 
 class Population:
     """See the module."""
 
-    __slots__ = ("answers", "asked", "averages", "going", "id", "is_group", "marks", "rankings", "rule")
+    __slots__ = ("answers", "asked", "averages", "going", "id", "is_group", "is_pending", "marks", "rankings", "rule")
 
-    def __init__(self, is_group: bool, id_: int, rule: PopulationRule) -> None:
+    def __init__(self, is_group: bool, id_: int, rule: PopulationRule, *, is_pending: bool = False) -> None:
+        self.is_pending = is_pending  # its rule is about to be set
         self.is_group = is_group
         self.id = id_
         self.rule = rule
@@ -105,17 +108,31 @@ class Population:
                 self._count(marks)
         self.asked -= mine
 
-    def recall(self, member: Member, attempt: int, scores: Iterable[float], *, by_rule: bool) -> None:
-        """A member that has succeeded in an earlier run is here; `by_rule`: a rule ended it then."""
-        if self.find(member) is not None:
-            return
-        marks = Marks(attempt, has_ended=True)
-        for checkpoint, score in zip(range(len(self.rankings)), scores, strict=False):
-            self._reach(member, marks, checkpoint, score)
-        if marks.scores:
-            self.marks.setdefault(member.record, {})[member.element] = marks
-            if not by_rule:
-                self._count(marks)
+    def recall(self, members: Iterable[RecalledMember]) -> None:
+        """Members that have succeeded in an earlier run are here."""
+        for one in members:
+            elements = self.marks.setdefault(one.record, {})
+            scores = list(one.scores[: len(self.rankings)])
+            if scores and one.index not in elements:
+                elements[one.index] = marks = Marks(one.attempt, scores, has_ended=True, counts=not one.by_rule)
+                self._add_unsorted(Member(one.record, one.index), marks)
+            elif not elements:
+                del self.marks[one.record]
+        self._sort()
+
+    def _add_unsorted(self, member: Member, marks: Marks) -> None:
+        """Add what many members have reached: it is sorted once, at the end."""
+        for checkpoint, score in enumerate(marks.scores):
+            self.rankings[checkpoint].append((score, member))
+            self.going[checkpoint] += not marks.has_ended
+        for checkpoint, average in enumerate(_averages(marks)) if marks.counts else ():
+            self.averages[checkpoint].append(average)
+
+    def _sort(self) -> None:
+        for ranking in self.rankings:
+            ranking.sort()
+        for averages in self.averages:
+            averages.sort()
 
     def begin_anew(self, member: Member) -> None:
         """A member will have another attempt."""
@@ -167,21 +184,19 @@ class Population:
         """As a snapshot keeps it."""
         members = [(record, index, marks) for record, some in self.marks.items() for index, marks in some.items()]
         asked = sorted((one.record, one.element) for one in self.asked)
-        return KeptPopulation(self.is_group, self.id, self.rule, self.answers, sorted(members, key=_place), asked)
+        members.sort(key=_place)
+        return KeptPopulation(self.is_group, self.id, self.rule, self.answers, members, asked, self.is_pending)
 
     @classmethod
     def restored(cls, kept: KeptPopulation) -> Population:
         """As it was."""
-        population = cls(kept.is_group, kept.id, kept.rule)
+        population = cls(kept.is_group, kept.id, kept.rule, is_pending=kept.is_pending)
         population.answers = kept.answers
         population.asked = {Member(*one) for one in kept.asked}
         for record, index, marks in kept.members:
             population.marks.setdefault(record, {})[index] = marks
-            for checkpoint, score in enumerate(marks.scores):
-                insort(population.rankings[checkpoint], (score, Member(record, index)))
-                population.going[checkpoint] += not marks.has_ended
-            for checkpoint, average in enumerate(_averages(marks)) if marks.counts else ():
-                insort(population.averages[checkpoint], average)
+            population._add_unsorted(Member(record, index), marks)
+        population._sort()
         return population
 
 
@@ -200,22 +215,34 @@ def _averages(marks: Marks) -> Iterator[float]:
 class PopulationIndex:
     """The populations there are, by what they are of: whether that is a group, and its number."""
 
-    __slots__ = ("by_target",)
+    __slots__ = ("by_target", "pending")
 
     def __init__(self) -> None:
         self.by_target: dict[tuple[bool, int], Population] = {}
+        self.pending: dict[tuple[bool, int], Population] = {}  # whose rules are about to be set
 
     def all(self) -> list[Population]:
         """All of them."""
-        return list(self.by_target.values())
+        return [*self.by_target.values(), *self.pending.values()]
 
     def put(self, population: Population) -> None:
         """Add one, in the place of the one with its target."""
-        self.by_target[population.is_group, population.id] = population
+        table = self.pending if population.is_pending else self.by_target
+        table[population.is_group, population.id] = population
+
+    def promote(self, is_group: bool, id_: int, rule: PopulationRule) -> Population:
+        """The rule of a population is set: with what was recalled for it, if something was."""
+        population = self.pending.pop((is_group, id_), None)
+        if population is None or population.rule != rule:
+            population = Population(is_group, id_, rule)
+        population.is_pending = False
+        self.put(population)
+        return population
 
     def remove(self, is_group: bool, id_: int) -> None:
         """Forget one, if it is there."""
         self.by_target.pop((is_group, id_), None)
+        self.pending.pop((is_group, id_), None)
 
     def of(self, record: int, groups: Iterable[int]) -> list[Population]:
         """Those that a record is in, by the groups around it."""
@@ -223,3 +250,10 @@ class PopulationIndex:
             return []
         targets = [(False, record), *((True, group) for group in groups)]
         return [self.by_target[target] for target in targets if target in self.by_target]
+
+    def pending_of(self, record: int, groups: Iterable[int]) -> list[Population]:
+        """Those that a record is in and whose rules are about to be set."""
+        if not self.pending:
+            return []
+        targets = [(False, record), *((True, group) for group in groups)]
+        return [self.pending[target] for target in targets if target in self.pending]

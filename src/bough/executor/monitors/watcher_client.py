@@ -16,6 +16,7 @@ import socket
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -44,7 +45,6 @@ from bough.executor.monitors.watcher_protocol import (
 )
 from bough.executor.processes import cpu_seconds, kill, kill_group
 from bough.executor.slot import Ending, WorkerSlot
-from bough.executor.task_reports import TaskReports
 from bough.executor.worker_protocol import ElementEnded, ElementJudged, TaskPlace
 from bough.model.events.news import WorkObserved
 from bough.model.ids import BlobId, Seconds, SpanId
@@ -64,6 +64,15 @@ _DEATHS = 5  # of watchers that watched nothing to its end, after which no more 
 _CHUNK = 1 << 18
 
 End = Callable[[WorkerSlot, QueuedSpan, int, Failure | EndedEarly | None, Seconds], bool]
+
+
+class ReportedLines(Protocol):
+    """What tasks report of themselves, as lines; see `executor.task_reports`."""
+
+    hear: Callable[[SpanId, int, bytes], None] | None  # called with what a task has just reported
+
+    def lines(self, span: SpanId, index: int) -> tuple[bytes, int]:
+        """The last lines that a task reported, and how many came before them."""
 
 
 class _Watched:
@@ -92,7 +101,7 @@ class Watching:
         blobs: dict[BlobId, bytes],
         say: Callable[[RunSpan, News], None],
         end: End,
-        reported: TaskReports,
+        reported: ReportedLines,
     ) -> None:
         self._descriptors = descriptors
         self._blobs = blobs

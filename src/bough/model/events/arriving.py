@@ -16,7 +16,6 @@ from bough.model.events.news import (
     FreeLock,
     GroupClosed,
     PagesAdded,
-    SetRule,
     TakeLock,
     TakeTask,
     TaskAlive,
@@ -29,13 +28,6 @@ class Recalled(msgspec.Struct, frozen=True, array_like=True, tag="rcl"):
 
     found: facts.MemoLookedUp
     seen: list[facts.Observed]  # of the new record, in order
-
-
-class RuleRecalled(msgspec.Struct, frozen=True, array_like=True, tag="rlr"):
-    """A rule is to be set whose population has tasks that were reused."""
-
-    action: SetRule
-    recalled: tuple[facts.RecalledMember, ...]
 
 
 News = (  # all that a turn takes in
@@ -68,7 +60,7 @@ News = (  # all that a turn takes in
     | facts.SiteHadRoom
     | facts.MemoLookedUp
     | Recalled
-    | RuleRecalled
+    | facts.MembersRecalled
     | facts.Stopping
     | facts.GroupReleased
     | TakeLock

@@ -28,6 +28,7 @@ from bough.model.site_specs import Cores, Handle, PilotId, SiteSpec
 from bough.model.tasks import Dep, Item
 
 VERSION = 4
+MOST_RECALLED = 10_000  # members of a population in one fact
 
 
 class RunOpened(msgspec.Struct, frozen=True, array_like=True, tag="ro"):
@@ -344,7 +345,18 @@ class RuleSet(msgspec.Struct, frozen=True, array_like=True, tag="rul"):
 
     target: Dep
     rule: PopulationRule | None = None
-    recalled: tuple[RecalledMember, ...] = ()  # of the tasks that were reused by then
+    recalled: tuple[RecalledMember, ...] = ()  # of the tasks that were reused by then; of older journals
+    paged: bool = False  # they were told before, in `MembersRecalled`
+
+
+class MembersRecalled(msgspec.Struct, frozen=True, array_like=True, tag="mrc"):
+    """Some of the tasks that were reused before a rule, which is about to be set, was asked for."""
+
+    target: Dep
+    rule: PopulationRule
+    members: Annotated[tuple[RecalledMember, ...], Meta(max_length=MOST_RECALLED)] = ()
+    answers: Count = 0  # of them that no rule had ended, also those without scores
+    begins: bool = False  # what was told before for another rule of this population does not count
 
 
 class RetryDue(msgspec.Struct, frozen=True, array_like=True, tag="rd", gc=False):
@@ -523,6 +535,7 @@ Fact = (
     | CheckpointKept
     | EndAsked
     | RuleSet
+    | MembersRecalled
     | RetryDue
     | Freed
     | MemoLookedUp

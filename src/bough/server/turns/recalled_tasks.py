@@ -2,24 +2,51 @@
 
 Tags, emitted values and series of a reused task are then those of the run that did it, for its script, for people and
 for rules that compare tasks. Rule: what is written of it at once is bounded, so that an array of many watched tasks is
-recalled in pieces.
+recalled in pieces, and a rule hears of many reused tasks in pages, before it is set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Protocol
 
+from bough import logs
 from bough.core.queries.facade import Queries
-from bough.errors import UserError
-from bough.model.events.arriving import Recalled, RuleRecalled
-from bough.model.events.facts import MemoLookedUp, Observed, RecalledMember
+from bough.errors import StoreFailed, UserError
+from bough.model.events.arriving import News, Recalled
+from bough.model.events.facts import MembersRecalled, MemoLookedUp, Observed, RecalledMember
 from bough.model.events.news import SetRule
 from bough.model.ids import RecordId, SpanId
 from bough.model.observations import MOST_OBSERVATIONS, MOST_POINTS, Observation, Points, SeenTask, was_ended_by_rule
 from bough.model.population_rules import PopulationRule, scores_at
+from bough.server.turns.background import Background
 from bough.stores.store import Store
 
 _TOGETHER = 64  # tasks that are recalled in one piece
+_PAGE = 1000  # of a population that are told in one turn
+_SLICE = 0.02  # seconds of reading between turns
+
+
+class Turning(Protocol):
+    """What setting a rule needs of the shell."""
+
+    @property
+    def store(self) -> Store:
+        """Which has what was seen of them."""
+
+    @property
+    def queries(self) -> Queries:
+        """The state of the core."""
+
+    @property
+    def background(self) -> Background:
+        """Which brings the jobs database up to date."""
+
+    def news(self, fact: News, then: Callable[[], None] | None = None) -> None:
+        """Put something into the next turn; `then` is called once that turn is written."""
 
 
 def pieces(found: Sequence[MemoLookedUp], watched: set[RecordId]) -> Iterator[MemoLookedUp]:
@@ -41,18 +68,99 @@ def recalled(store: Store, found: MemoLookedUp) -> Recalled:
     return Recalled(found, [fact for seen in there for fact in _told(seen, found.record, seen.index + shift)])
 
 
-def with_recalled(store: Store, queries: Queries, action: SetRule) -> SetRule | RuleRecalled:
-    """A rule, with how far the tasks of its population had come that were reused before it."""
-    rule, parts = action.rule, queries.reused_parts(action.target)
-    if rule is None or not parts:
-        return action
-    members = [
-        member
-        for record, start, stop in parts
-        for seen in _last_attempts(_seen(store, record, start, stop))
-        if (member := _member(rule, record, seen)) is not None
-    ]
-    return RuleRecalled(action, tuple(members))
+class RuleSetting:
+    """Sets rules of populations: what was reused before is told first, a page a turn, and then the rule.
+
+    Rules for one population are set one after the other.
+    """
+
+    def __init__(self, shell: Turning) -> None:
+        self._shell = shell
+        self._asked: dict[tuple[bool, int], deque[tuple[SetRule, Callable[[], None]]]] = {}  # the first is being set
+
+    def set(self, action: SetRule, then: Callable[[], None]) -> None:
+        """Set a rule, or remove it; `then` is called once that is written."""
+        asked = self._asked.setdefault((action.target.is_group, action.target.id), deque())
+        asked.append((action, then))
+        if len(asked) == 1:
+            self._begin(action)
+
+    def _begin(self, action: SetRule) -> None:
+        target, rule = action.target, action.rule
+        if rule is None:
+            self._finish(action)
+            return
+        pages = self._pages(action, rule, self._shell.queries.reused_parts(target))
+        go_on = partial(self._go_on, action, pages)
+        self._shell.news(
+            MembersRecalled(target, rule, begins=True), then=partial(self._shell.background.when_folded, go_on)
+        )
+
+    def _go_on(self, action: SetRule, pages: Iterator[MembersRecalled]) -> None:
+        page = next(pages, None)
+        if page is None:
+            self._finish(action)
+        else:
+            self._shell.news(page, then=partial(self._go_on, action, pages))
+
+    def _finish(self, action: SetRule) -> None:
+        self._shell.news(action, then=partial(self._is_set, action))
+
+    def _is_set(self, action: SetRule) -> None:
+        key = (action.target.is_group, action.target.id)
+        asked = self._asked[key]
+        _, then = asked.popleft()
+        then()
+        if asked:
+            self._begin(asked[0][0])
+        else:
+            del self._asked[key]
+
+    def _pages(
+        self, action: SetRule, rule: PopulationRule, parts: Sequence[tuple[RecordId, int, int]]
+    ) -> Iterator[MembersRecalled]:
+        """What was reused, as much of it at a time as is read in a short while."""
+        members: list[RecalledMember] = []
+        answers, until = 0, time.monotonic() + _SLICE
+        for record, low, high, there in self._read(_joined(parts)):
+            found = [one for seen in there if (one := _member(rule, record, seen)) is not None]
+            members += found
+            answers += high - low - sum(one.by_rule for one in found)
+            if len(members) >= _PAGE or time.monotonic() >= until:
+                for at in range(_PAGE, len(members), _PAGE):
+                    yield MembersRecalled(action.target, rule, tuple(members[at : at + _PAGE]))
+                yield MembersRecalled(action.target, rule, tuple(members[:_PAGE]), answers)
+                members, answers, until = [], 0, time.monotonic() + _SLICE
+        if members or answers:
+            yield MembersRecalled(action.target, rule, tuple(members), answers)
+
+    def _read(self, parts: Iterable[tuple[RecordId, int, int]]) -> Iterator[tuple[RecordId, int, int, list[SeenTask]]]:
+        """What was seen of tasks, some at a time; more of them where nothing is found."""
+        for record, start, stop in parts:
+            at, size = start, _PAGE
+            while at < stop:
+                end = min(stop, at + size)
+                try:
+                    seen = _last_attempts(_seen(self._shell.store, record, at, end))
+                except StoreFailed as error:
+                    logs.warning("memo-lookup-failed", f"what was seen of earlier runs could not be read: {error}")
+                    seen = []
+                yield record, at, end, seen
+                at, size = end, 4 * size if not seen else _PAGE
+
+
+def _joined(parts: Sequence[tuple[RecordId, int, int]]) -> Iterator[tuple[RecordId, int, int]]:
+    """Parts, those that follow each other as one."""
+    last: tuple[RecordId, int, int] | None = None
+    for part in parts:
+        if last is not None and (last[0], last[2]) == part[:2]:
+            last = (last[0], last[1], part[2])
+            continue
+        if last is not None:
+            yield last
+        last = part
+    if last is not None:
+        yield last
 
 
 def _member(rule: PopulationRule, record: RecordId, seen: SeenTask) -> RecalledMember | None:
