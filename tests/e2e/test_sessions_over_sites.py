@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -97,8 +98,10 @@ class Account:
 
     def clean_up(self) -> None:
         self.host.cut()
-        for pid in [*self.processes(), *self.host.processes()]:
-            os.kill(pid, 9)
+        while left := [*self.processes(), *self.host.processes()]:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, 9)
 
 
 @pytest.fixture

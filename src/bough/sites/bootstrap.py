@@ -6,6 +6,7 @@ that has it is sent nothing. Rule: the same files make the same bytes.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import importlib
@@ -13,6 +14,7 @@ import io
 import os
 import sysconfig
 import tarfile
+import threading
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -22,6 +24,7 @@ from bough.errors import SiteError
 _PACKAGES: Final = ("bough", "msgspec", "cloudpickle")
 _LEFT_OUT: Final = (".pyc", ".pyi", ".pyo")
 TAG: Final = sysconfig.get_config_var("SOABI") or ""  # of the extension modules in it
+_packing = threading.Lock()
 
 
 class Archive(NamedTuple):
@@ -40,14 +43,17 @@ def make_archive(cache: str) -> Archive:
         mark.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
     private.make_folder(cache)
     kept = os.path.join(cache, f"{mark.hexdigest()[:32]}.tar.gz")
-    try:
-        with open(kept, "rb") as file:
-            data = file.read()
-    except OSError:
-        data = _pack(files)
-        for old in os.listdir(cache):
-            os.unlink(os.path.join(cache, old))
-        private.write_file(kept, data)
+    with _packing:  # several sites want it at once
+        try:
+            with open(kept, "rb") as file:
+                data = file.read()
+        except OSError:
+            data = _pack(files)
+            for old in os.listdir(cache):
+                with contextlib.suppress(FileNotFoundError):  # another server was faster
+                    os.unlink(os.path.join(cache, old))
+            with contextlib.suppress(FileNotFoundError):  # another server took it for an old one
+                private.write_file(kept, data)
     return Archive(hashlib.sha256(data).hexdigest(), data)
 
 

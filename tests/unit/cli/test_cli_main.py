@@ -180,8 +180,8 @@ def test_run_refuses_what_this_version_cannot(bough: Call, workshop: Workshop) -
     (workshop.home / "list.txt").write_text("true\n")
     (workshop.home / "wf.py").write_text("")
     for file in ("list.txt", "wf.py"):
-        code, _, err = bough("run", "--site", "x", file)
-        assert (code, err) == (2, "bough: --site: this version knows no sites; leave the option out\n")
+        code, _, err = bough("run", "--site", "local", "--site", "x,y", "--cores", "2", file)
+        assert (code, err) == (2, "bough: --cores is for runs on this machine; with --site leave it out\n")
         code, _, err = bough("run", "--server", "unix:x", "--cores", "2", file)
         assert (code, err) == (2, "bough: --cores is for runs on this machine; with --server leave it out\n")
     assert bough("run", "--dry-run", "wf.py")[0] == 2

@@ -141,6 +141,8 @@ class SiteDesk:
             await self._care(site)
         except SiteError as error:
             return await self._could_not(site, error)
+        except OSError as error:  # of our own machine: no space, no descriptors
+            return await self._could_not(site, SiteError(f"this machine: {error}"))
         if self.trouble:
             logs.info("site-reached", f"site {self.name} is reached again")
         self.trouble, self._failures = "", 0
