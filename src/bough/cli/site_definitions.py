@@ -64,7 +64,6 @@ def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--submit-rate", type=amount, metavar="N", help="pilots that are submitted in a second at most (5)"
     )
-    parser.add_argument("--poll", type=duration, metavar="TIME", help="time between two looks at pilots that wait")
     parser.add_argument(
         "--cores-per-pilot", type=amount, metavar="N", help="cores that an executor uses (all of the host or node)"
     )
