@@ -9,12 +9,13 @@ said, `scheduling.provisioning` decides which pilots are asked for and which are
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 from typing import Final
 
 from bough.core.effects import Effects
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
-from bough.core.records.pilot_record import PilotRecord
-from bough.core.records.site_record import SiteRecord, SiteUsage
+from bough.core.records.pilot_record import PilotRecord, Usage, added
+from bough.core.records.site_record import SiteRecord, SiteUsage, usage_of
 from bough.core.sites import forget_if_plain, known_site
 from bough.core.state import State, TimerKind
 from bough.errors import InvalidTransition
@@ -26,6 +27,7 @@ from bough.model.site_specs import PILOT_EDGES, RESOURCE, PilotTrigger
 _REST: Final = 5.0  # seconds after a pilot that failed
 _LONGEST_REST: Final = 600.0
 _MOST_DOUBLED: Final = 10  # times
+_MOST: Final = 1e18  # core-seconds that a fact can hold
 
 
 def site_defined(state: State, effects: Effects | None, fact: facts.SiteDefined) -> None:
@@ -103,7 +105,7 @@ def pilot_ended(state: State, effects: Effects | None, fact: facts.PilotEnded) -
     if not site.allocations[pilot.allocation]:
         del site.allocations[pilot.allocation]
     for executor in pilot.executors.values():  # they may not know it yet
-        site.usage.settle(executor, state.now)
+        pilot.add_usage(site.usage.settle(executor, state.now))
     pilot.executors.clear()
     state.pilots_due = True
     if fact.failed:
@@ -164,8 +166,16 @@ def executor_left(state: State, executor: ExecutorRecord) -> None:
     """An executor that a pilot brought is gone: what it did is added up."""
     pilot = state.pilots.get(executor.pilot)
     if pilot is not None and pilot.executors.pop(executor.id, None) is not None:
-        state.defined_sites[pilot.site].usage.settle(executor, state.now)
+        pilot.add_usage(state.defined_sites[pilot.site].usage.settle(executor, state.now))
         state.pilots_due = True
+
+
+def used_by(pilot: PilotRecord, now: Seconds) -> Usage:
+    """What a pilot has used so far, in core-seconds."""
+    alive, startup, used, wasted = reduce(
+        added, (usage_of(executor, now) for executor in pilot.executors.values()), pilot.usage
+    )
+    return min(alive, _MOST), min(startup, _MOST), min(used, _MOST), min(wasted, _MOST)
 
 
 def executor_has_other_cores(state: State, executor: ExecutorRecord, resize: facts.ExecutorResized) -> None:
@@ -173,7 +183,7 @@ def executor_has_other_cores(state: State, executor: ExecutorRecord, resize: fac
     pilot = state.pilots.get(executor.pilot)
     if pilot is not None and executor.id in pilot.executors:
         usage = state.defined_sites[pilot.site].usage
-        usage.settle(executor, state.now)
+        pilot.add_usage(usage.settle(executor, state.now))
         executor.begun = executor.begun and state.now
         executor.capacity, before = resize.capacity, executor.capacity
         usage.come(executor, state.now)
@@ -207,7 +217,7 @@ def why_no_room(state: State, site: SiteRecord) -> str:
     if site.away:
         return "it is away" + (f": {site.reason}" if site.reason else "")
     if now < site.rests_until:
-        return f"it rests for {site.rests_until - now:.0f} s, because the last pilot failed: {site.trouble}"
+        return f"it rests for {site.rests_until - now:.0f} s, because the last one failed: {site.trouble}"
     if is_spent(site, now):
         return f"its budget of {spec.budget:g} core-hours is used up"
     if len(site.pilots) >= spec.max_pilots:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from bough.model.availability import Grace, SiteName, SiteRule
-from bough.model.bounds import Count, Digest, Excerpt, FilePath, Finite, Label, Name, Pid, Text, Whole, Word
+from bough.model.bounds import Amount, Count, Digest, Excerpt, FilePath, Finite, Label, Name, Pid, Text, Whole, Word
 from bough.model.events.news import GroupClosed, PagesAdded
 from bough.model.files import FileSpec
 from bough.model.ids import ROOT, BlobId, ExecutorId, GroupId, MemoKey, RecordId, Seconds, SpanId
@@ -213,6 +213,9 @@ class PilotEnded(msgspec.Struct, frozen=True, array_like=True, tag="pe"):
     pilot: PilotId
     reason: Excerpt = ""
     failed: bool = False  # it did not do what it was for: the site gets a rest
+    # filled in by the core: core-seconds of its executors in all, until their first task, and of attempts that
+    # succeeded and that did not
+    usage: tuple[Amount, Amount, Amount, Amount] = (0.0, 0.0, 0.0, 0.0)
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
