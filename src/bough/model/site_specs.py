@@ -25,7 +25,6 @@ DefinedName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 MostPilots = Annotated[int, Meta(ge=1, le=100_000)]
 FewestPilots = Annotated[int, Meta(ge=0, le=100_000)]
 CoreHours = Annotated[float, Meta(ge=0, le=1e12)]
-PollPeriod = Annotated[float, Meta(ge=0, le=86_400)]
 Cores = Annotated[float, Meta(ge=0, le=1e6)]
 KindName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z][a-z0-9_-]*\Z")]
 
@@ -48,7 +47,6 @@ class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     idle: Duration = IDLE
     min_pilots: FewestPilots = 0  # that are kept, also while there is nothing to do
     budget: CoreHours = 0.0  # core-hours that its pilots may use in all; 0: no bound
-    poll: PollPeriod = 0.0  # seconds between two looks at its pilots; 0: as the server thinks fit
 
 
 class PilotState(enum.StrEnum):

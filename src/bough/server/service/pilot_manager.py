@@ -149,8 +149,6 @@ class SiteDesk:
             return _SOON
         site = self._shell.queries.site(self.name)
         pilots = site.pilots if site is not None else ()
-        if site is not None and site.spec is not None and site.spec.poll:
-            return site.spec.poll
         return _STARTING if any(pilot.state is not PilotState.RUNNING for pilot in pilots) else _RUNNING
 
     async def _care(self, site: SiteInfo) -> None:
