@@ -213,41 +213,67 @@ def _no_room(state: State, record: Record, name: str) -> list[str]:
         return [f"{name} is ready, but the session is closing and starts nothing new"]
     there = [executor for executor in state.executors.values() if executor.pid or not executor.draining]  # no people
     if not there:
-        return [f"{name} is ready, but there is no executor", *_pilots_to_come(state, needs)]
+        return [f"{name} is ready, but there is no executor", *_pilots_to_come(state, record)]
     able = [executor for executor in there if executor.could_fit(needs)]
     if not able:
-        return [_never_fits(there, needs, name), *_pilots_to_come(state, needs)]
+        return [_never_fits(there, needs, name), *_pilots_to_come(state, record)]
     if all(executor.draining or executor.away for executor in able):
-        return [_none_stays(state, able, name), *_pilots_to_come(state, needs)]
+        return [_none_stays(state, able, name), *_pilots_to_come(state, record)]
     able = [executor for executor in able if not executor.away]
-    for group in record.queue.limits:
-        if group.busy >= group.limit:
-            return [
-                f"{name} is ready, but its group {group.path} is at its limit of {counted(group.limit, 'task')} at once"
-            ]
+    full = next((group for group in record.queue.limits if group.busy >= group.limit), None)
+    if full is not None:
+        limit = counted(full.limit, "task")
+        return [f"{name} is ready, but its group {full.path} is at its limit of {limit} at once"]
+    return _busy(state, record, name, there, able)
+
+
+def _busy(
+    state: State, record: Record, name: str, there: list[ExecutorRecord], able: list[ExecutorRecord]
+) -> list[str]:
+    """Why none of those that could run a task takes it now."""
+    needs = record.spec.needs
     if record.place in state.hosts:
         able = [executor for executor in able if executor.host == record.place]
         if not any(executor.fits(record) for executor in able):
             return [f"{name} is ready and waits for room on {record.place}, where it must run"]
+    staying = [executor for executor in able if executor.ends_before(record, state.now)]
+    if able and not staying:
+        return [_too_long(state, record, able, name), *_pilots_to_come(state, record)]
+    able = staying
     if any(executor.fits(record) for executor in able):
         return [f"{name} is ready and about to start"]
     busy = "the executor is busy" if len(able) == 1 else f"all {len(able)} executors that could run it are busy"
     return [
         f"{name} is ready and waits for {needs} to become free; {busy}",
         *_other_pythons(there, needs.python),
-        *_pilots_to_come(state, needs),
+        *_pilots_to_come(state, record),
     ]
 
 
-def _pilots_to_come(state: State, needs: Needs) -> list[str]:
+def _too_long(state: State, record: Record, able: list[ExecutorRecord], name: str) -> str:
+    """No executor stays for as long as the task is expected to run."""
+    last = max(executor.until for executor in able) - state.now
+    return (
+        f"{name} is ready, but expected to run for {record.expected:.0f} s,"
+        f" and every executor that could take it leaves before, the last one in {max(last, 0.0):.0f} s"
+    )
+
+
+def _pilots_to_come(state: State, record: Record) -> list[str]:
     """What is done about it: pilots that are to bring executors, and why no others are asked for."""
     lines = []
     for site in state.defined_sites.values():
-        if site.starting:
+        lifetime = site.spec.lifetime if site.spec is not None else 0.0
+        if lifetime and record.expected > lifetime:
+            lines.append(
+                f"site {site.name} gets no pilot for it: its pilots end after {lifetime:g} s,"
+                f" and it is expected to run for {record.expected:.0f} s; give the site a longer --walltime"
+            )
+        elif site.starting:
             oldest = next(iter(site.starting.values()))
             so_far = f"the first {max(0.0, state.now - oldest.asked):.0f} s ago"
             lines.append(f"site {site.name} was asked for {counted(len(site.starting), 'pilot')}, {so_far}")
-        elif why := why_none(state, site, [needs]):
+        elif why := why_none(state, site, [record.spec.needs]):
             lines.append(f"site {site.name} is asked for no pilot: {why}")
     return lines
 

@@ -234,12 +234,17 @@ def like_those_of(site: SiteRecord) -> ExecutorRecord | None:
     return site.known
 
 
-def could_fit(site: SiteRecord, needs: Needs) -> bool:
-    """Whether an executor of a site could run a task with these needs; while nothing is known: perhaps."""
+def could_fit(state: State, site: SiteRecord, needs: Needs) -> bool:
+    """Whether an executor of a site could run a task with these needs; while nothing is known: perhaps.
+
+    A pilot has its time: tasks that are all expected to run longer than that are not for it.
+    """
+    assert site.spec is not None
+    if site.spec.lifetime and not state.demand.could_end_within(needs, site.spec.lifetime):
+        return False
     known = like_those_of(site)
     if known is not None:
         return known.could_fit(needs)
-    assert site.spec is not None
     others = any(name.startswith(RESOURCE) and name != RESOURCE + site.name for name, _ in needs.named)
     return not others and (not site.spec.cores_per_pilot or needs.cores <= site.spec.cores_per_pilot)
 
@@ -255,7 +260,7 @@ def why_none(state: State, site: SiteRecord, wanted: Iterable[Needs] | None = No
     needs = list(wanted) if wanted is not None else [shape.needs for shape in state.demand]
     if not needs:
         return "nothing is ready that has no place"
-    if not any(could_fit(site, one) for one in needs):
+    if not any(could_fit(state, site, one) for one in needs):
         return "nothing that is ready could run there"
     return site.refrained
 

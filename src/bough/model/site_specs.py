@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from bough.model.bounds import NO_NUL, Count, Duration
+from bough.model.ids import Seconds
 
 PilotId = NewType("PilotId", Count)
 # what ssh takes as a destination: no option, no space
@@ -26,9 +27,16 @@ MostPilots = Annotated[int, Meta(ge=1, le=100_000)]
 FewestPilots = Annotated[int, Meta(ge=0, le=100_000)]
 CoreHours = Annotated[float, Meta(ge=0, le=1e12)]
 Cores = Annotated[float, Meta(ge=0, le=1e6)]
+# what becomes a directive of a batch system: no quote, no space, nothing that a shell reads
+Directive = Annotated[str, Meta(max_length=256, pattern=r"^[A-Za-z0-9_@%+=:,./-]*\Z")]
+OptionName = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}\Z")]
+BatchOptions = Annotated[dict[OptionName, Directive], Meta(max_length=64)]
+Patience = Annotated[float, Meta(ge=0.1, le=3600)]
+SubmitRate = Annotated[float, Meta(gt=0, le=1e6)]
 KindName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z][a-z0-9_-]*\Z")]
 
 IDLE: Final = 60.0  # seconds after which an executor of a pilot that has nothing to do leaves
+WALLTIME: Final = 3600.0  # seconds of a batch job
 RESOURCE: Final = "site:"  # every executor of a pilot offers this with the name of its site behind it
 PLENTY: Final = 1_000_000  # of it
 
@@ -47,6 +55,23 @@ class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     idle: Duration = IDLE
     min_pilots: FewestPilots = 0  # that are kept, also while there is nothing to do
     budget: CoreHours = 0.0  # core-hours that its pilots may use in all; 0: no bound
+    partition: Directive = ""  # of the batch system, which others call queue; empty: its default
+    account: Directive = ""  # that pays
+    walltime: Duration = 0.0  # that a pilot is asked for with, 0: `WALLTIME`
+    batch_options: BatchOptions = {}  # other directives of the batch system by their long names
+    patience: Patience = 30.0  # seconds that a command of the batch system may take
+    submit_rate: SubmitRate = 5.0  # pilots that are submitted in a second at most
+    poll: Duration = 0.0  # seconds between two looks at pilots that have brought no executor, 0: as its kind is
+
+    @property
+    def lifetime(self) -> Seconds:
+        """Seconds that a pilot has; 0: no end."""
+        return 0.0 if self.batch == "none" else self.walltime or WALLTIME
+
+    @property
+    def where(self) -> str:
+        """The place, for people."""
+        return self.ssh or "this machine"
 
 
 class PilotState(enum.StrEnum):
@@ -90,4 +115,7 @@ def describe_spec(spec: SiteSpec) -> str:
     pilots = "1 pilot" if spec.max_pilots == 1 else f"up to {spec.max_pilots} pilots"
     cores = f"{spec.cores_per_pilot:g} cores" if spec.cores_per_pilot else "all cores"
     budget = f", {spec.budget:g} core-hours in all" if spec.budget else ""
-    return f"{spec.kind} {spec.ssh}".rstrip() + f", {pilots} of {cores}{budget}"
+    if spec.batch == "none":
+        return f"{spec.kind} {spec.ssh}".rstrip() + f", {pilots} of {cores}{budget}"
+    place = f"{spec.batch} on {spec.where}" + (f", partition {spec.partition}" if spec.partition else "")
+    return f"{place}, {pilots} of {cores if spec.cores_per_pilot else 'a whole node'} for {spec.lifetime:g} s{budget}"

@@ -59,7 +59,6 @@ HAD_RUN, CAME_BACK, IN_TURN = 2, 1, 0
 Entry = tuple[int, int, float, int, Queued]
 IN_ORDER = (0, 0, 0.0)  # the `queue_key` of what stands in the run, and how its entry begins
 
-
 _SAMPLED: Final = 32  # queues of a shape, and records of a queue from either end, that stand for all
 
 
@@ -90,6 +89,11 @@ class Shape:
                     seconds += record.ready * each
         return seconds / tasks if tasks else 0.0
 
+    def could_end_within(self, time: Seconds) -> bool:
+        """Whether something of it is expected to run no longer than this; some stand for all, so it costs the same."""
+        leaves = islice((leaf for queue in self.queues for leaf in queue.leaves()), _SAMPLED)
+        return any(record.ready and record.expected <= time for leaf in leaves for record in leaf.sample())
+
 
 class DemandIndex:
     """How many tasks are ready, by shape. An answer costs one step a shape, however many tasks there are."""
@@ -109,6 +113,11 @@ class DemandIndex:
         if shape is None:
             shape = self._shapes[needs] = Shape(needs)
         return shape
+
+    def could_end_within(self, needs: Needs, time: Seconds) -> bool:
+        """Whether something with these needs is expected to run no longer than this; perhaps, if nothing is ready."""
+        shape = self._shapes.get(needs)
+        return shape is None or not shape.ready or shape.could_end_within(time)
 
     def forget(self, queue: ReadyQueue | LimitTree) -> None:
         """A queue is not used any more, and its shape neither, if it was the last one and nothing is ready."""

@@ -89,7 +89,7 @@ class SiteChoice:
 
     def could_fit(self, needs: Needs) -> bool:
         """Whether an executor there could run a task with these needs; while nothing is known: perhaps."""
-        return pilots.could_fit(self._site, needs)
+        return pilots.could_fit(self._state, self._site, needs)
 
     def idle(self) -> Sequence[PilotRecord]:
         """The pilots that have nothing to do, the longest first."""
