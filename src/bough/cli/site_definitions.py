@@ -80,9 +80,6 @@ def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget", type=amount, metavar="CORE_HOURS", help="core-hours that its executors may use in all (no bound)"
     )
-    parser.add_argument(
-        "--poll", type=duration, metavar="TIME", help="time between two looks at its pilots (1s to 10s)"
-    )
 
 
 def read_definitions(args: argparse.Namespace) -> dict[str, SiteSpec]:

@@ -228,18 +228,25 @@ def _no_room(state: State, record: Record, name: str) -> list[str]:
     if all(executor.draining or executor.away for executor in able):
         return [_none_stays(state, able, name), *_pilots_to_come(state, record)]
     able = [executor for executor in able if not executor.away]
-    for group in record.queue.limits:
-        if group.busy >= group.limit:
-            return [
-                f"{name} is ready, but its group {group.path} is at its limit of {counted(group.limit, 'task')} at once"
-            ]
+    full = next((group for group in record.queue.limits if group.busy >= group.limit), None)
+    if full is not None:
+        limit = counted(full.limit, "task")
+        return [f"{name} is ready, but its group {full.path} is at its limit of {limit} at once"]
+    return _busy(state, record, name, there, able)
+
+
+def _busy(
+    state: State, record: Record, name: str, there: list[ExecutorRecord], able: list[ExecutorRecord]
+) -> list[str]:
+    """Why none of those that could run a task takes it now."""
+    needs = record.spec.needs
     if record.place in state.hosts:
         able = [executor for executor in able if executor.host == record.place]
         if not any(executor.fits(record) for executor in able):
             return [f"{name} is ready and waits for room on {record.place}, where it must run"]
     staying = [executor for executor in able if executor.ends_before(record, state.now)]
     if able and not staying:
-        return [*_too_long(state, record, able, name), *_pilots_to_come(state, record)]
+        return [_too_long(state, record, able, name), *_pilots_to_come(state, record)]
     able = staying
     if any(executor.fits(record) for executor in able):
         return [f"{name} is ready and about to start"]
@@ -251,13 +258,13 @@ def _no_room(state: State, record: Record, name: str) -> list[str]:
     ]
 
 
-def _too_long(state: State, record: Record, able: list[ExecutorRecord], name: str) -> list[str]:
+def _too_long(state: State, record: Record, able: list[ExecutorRecord], name: str) -> str:
     """No executor stays for as long as the task is expected to run."""
     last = max(executor.until for executor in able) - state.now
-    return [
+    return (
         f"{name} is ready, but expected to run for {record.expected:.0f} s,"
         f" and every executor that could take it leaves before, the last one in {max(last, 0.0):.0f} s"
-    ]
+    )
 
 
 def _pilots_to_come(state: State, record: Record) -> list[str]:
@@ -277,7 +284,7 @@ def _pilots_to_come(state: State, record: Record) -> list[str]:
             oldest = next(iter(site.starting.values()))
             so_far = f"the first {max(0.0, state.now - oldest.asked):.0f} s ago"
             lines.append(f"site {site.name} was asked for {counted(len(site.starting), 'pilot')}, {so_far}")
-        elif why := why_none(state, site, [record.needs]):
+        elif why := why_none(state, site, [record.spec.needs]):
             lines.append(f"site {site.name} is asked for no pilot: {why}")
     return lines
 

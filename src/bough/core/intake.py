@@ -16,7 +16,7 @@ from random import Random
 
 import msgspec
 
-from bough.core import lifecycle, populations, retirement, sites
+from bough.core import lifecycle, pilots, populations, retirement, sites
 from bough.core.actions import amend, manual, reset, task_actions, watching
 from bough.core.apply import APPLY
 from bough.core.effects import Effects
@@ -379,6 +379,8 @@ class Intake:
         pilot = self._state.pilots.get(event.pilot)
         if pilot is None or (type(event) is facts.PilotQueued and pilot.handle):
             return
+        if isinstance(event, facts.PilotEnded):
+            event = msgspec.structs.replace(event, usage=pilots.used_by(pilot, self._state.now))
         self._record(event)
 
     def _on_room(self, event: facts.SiteHadRoom) -> None:

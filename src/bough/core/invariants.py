@@ -305,7 +305,14 @@ def picture(state: State) -> dict[str, object]:
         "checkpoints": state.checkpoints,
         "pilots": (
             {
-                p.id: (p.fact, p.state, p.handle, (p.asked, p.queued, p.started), p.released, sorted(p.executors))
+                p.id: (
+                    p.fact,
+                    p.state,
+                    p.handle,
+                    (p.asked, p.queued, p.started),
+                    (p.released, p.usage),
+                    sorted(p.executors),
+                )
                 for p in state.pilots.values()
             },
             {

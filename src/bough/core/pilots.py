@@ -9,12 +9,13 @@ said, `scheduling.provisioning` decides which pilots are asked for and which are
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 from typing import Final
 
 from bough.core.effects import Effects
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
-from bough.core.records.pilot_record import PilotRecord
-from bough.core.records.site_record import SiteRecord, SiteUsage
+from bough.core.records.pilot_record import PilotRecord, Usage, added
+from bough.core.records.site_record import SiteRecord, SiteUsage, usage_of
 from bough.core.sites import forget_if_plain, known_site
 from bough.core.state import State, TimerKind
 from bough.errors import InvalidTransition
@@ -27,6 +28,7 @@ from bough.model.site_specs import PILOT_EDGES, RESOURCE, PilotTrigger
 _REST: Final = 5.0  # seconds after a pilot that failed
 _LONGEST_REST: Final = 600.0
 _MOST_DOUBLED: Final = 10  # times
+_MOST: Final = 1e18  # core-seconds that a fact can hold
 
 
 def site_defined(state: State, effects: Effects | None, fact: facts.SiteDefined) -> None:
@@ -104,7 +106,7 @@ def pilot_ended(state: State, effects: Effects | None, fact: facts.PilotEnded) -
     if not site.allocations[pilot.allocation]:
         del site.allocations[pilot.allocation]
     for executor in pilot.executors.values():  # they may not know it yet
-        site.usage.settle(executor, state.now)
+        pilot.add_usage(site.usage.settle(executor, state.now))
     pilot.executors.clear()
     state.pilots_due = True
     if fact.failed:
@@ -165,8 +167,16 @@ def executor_left(state: State, executor: ExecutorRecord) -> None:
     """An executor that a pilot brought is gone: what it did is added up."""
     pilot = state.pilots.get(executor.pilot)
     if pilot is not None and pilot.executors.pop(executor.id, None) is not None:
-        state.defined_sites[pilot.site].usage.settle(executor, state.now)
+        pilot.add_usage(state.defined_sites[pilot.site].usage.settle(executor, state.now))
         state.pilots_due = True
+
+
+def used_by(pilot: PilotRecord, now: Seconds) -> Usage:
+    """What a pilot has used so far, in core-seconds."""
+    alive, startup, used, wasted = reduce(
+        added, (usage_of(executor, now) for executor in pilot.executors.values()), pilot.usage
+    )
+    return min(alive, _MOST), min(startup, _MOST), min(used, _MOST), min(wasted, _MOST)
 
 
 def executor_has_other_cores(state: State, executor: ExecutorRecord, resize: facts.ExecutorResized) -> None:
@@ -174,7 +184,7 @@ def executor_has_other_cores(state: State, executor: ExecutorRecord, resize: fac
     pilot = state.pilots.get(executor.pilot)
     if pilot is not None and executor.id in pilot.executors:
         usage = state.defined_sites[pilot.site].usage
-        usage.settle(executor, state.now)
+        pilot.add_usage(usage.settle(executor, state.now))
         executor.begun = executor.begun and state.now
         executor.capacity, before = resize.capacity, executor.capacity
         usage.come(executor, state.now)
@@ -208,7 +218,7 @@ def why_no_room(state: State, site: SiteRecord) -> str:
     if site.away:
         return "it is away" + (f": {site.reason}" if site.reason else "")
     if now < site.rests_until:
-        return f"it rests for {site.rests_until - now:.0f} s, because the last pilot failed: {site.trouble}"
+        return f"it rests for {site.rests_until - now:.0f} s, because the last one failed: {site.trouble}"
     if is_spent(site, now):
         return f"its budget of {spec.budget:g} core-hours is used up"
     if len(site.pilots) >= spec.max_pilots:
@@ -225,12 +235,17 @@ def like_those_of(site: SiteRecord) -> ExecutorRecord | None:
     return site.known
 
 
-def could_fit(site: SiteRecord, needs: Needs) -> bool:
-    """Whether an executor of a site could run a task with these needs; while nothing is known: perhaps."""
+def could_fit(state: State, site: SiteRecord, needs: Needs) -> bool:
+    """Whether an executor of a site could run a task with these needs; while nothing is known: perhaps.
+
+    A pilot has its time: tasks that are all expected to run longer than that are not for it.
+    """
+    assert site.spec is not None
+    if site.spec.lifetime and not state.demand.could_end_within(needs, site.spec.lifetime):
+        return False
     known = like_those_of(site)
     if known is not None:
         return known.could_fit(needs)
-    assert site.spec is not None
     if needs.sites and site.name not in needs.sites:
         return False
     if needs.requires and holds(needs.requires, {"site": site.name}) is False:
@@ -250,7 +265,7 @@ def why_none(state: State, site: SiteRecord, wanted: Iterable[Needs] | None = No
     needs = list(wanted) if wanted is not None else [shape.needs for shape in state.demand]
     if not needs:
         return "nothing is ready that has no place"
-    if not any(could_fit(site, one) for one in needs):
+    if not any(could_fit(state, site, one) for one in needs):
         return "nothing that is ready could run there"
     return site.refrained
 

@@ -130,6 +130,7 @@ class KeptPilot(msgspec.Struct, array_like=True):
     queued: Seconds = 0.0
     started: Seconds = 0.0
     released: str = ""
+    usage: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
 
 
 class KeptSite(msgspec.Struct, array_like=True):
@@ -372,6 +373,7 @@ def _pilot(pilot: PilotRecord) -> KeptPilot:
         pilot.queued,
         pilot.started,
         pilot.released,
+        pilot.usage,
     )
 
 
@@ -419,7 +421,7 @@ def _restore_sites(state: State, kept: Snapshot) -> None:
         fact = PilotAsked(flying.pilot, flying.site, flying.reason, flying.allocation, flying.cores)
         pilot = PilotRecord(fact, flying.asked)
         pilot.state, pilot.handle, pilot.released = flying.state, flying.handle, flying.released
-        pilot.queued, pilot.started = flying.queued, flying.started
+        pilot.queued, pilot.started, pilot.usage = flying.queued, flying.started, flying.usage
         site = state.defined_sites[flying.site]
         pilots.add_pilot(state, site, pilot)
         if pilot.released:

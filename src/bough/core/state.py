@@ -68,7 +68,8 @@ class State:
         self.pilots: dict[int, PilotRecord] = {}  # that have not ended
         self.last_pilot = 0
         self.pilots_due = False  # something changed at a site: the provisioning policy is asked at once
-        self.demand_due = False  # what is ready changed: it is asked when `provision_at` has come
+        self.demand_due = False  # what is ready or idle changed: it is asked when `provision_at` has come
+        self.is_demanded = False  # something was ready when it was asked last
         self.provision_at: Seconds = 0.0
         self.demanded: Seconds = 0.0  # when something was ready, as far as it was asked
         self.provision_again: Seconds | None = None  # when it wants to be asked in any case
@@ -355,6 +356,7 @@ class State:
     def _fell_idle(self, executor: ExecutorRecord) -> None:
         """An executor that a pilot brought has nothing to do any more."""
         executor.idle_since = self.now
+        self.demand_due = True
         pilot = self.pilots.get(executor.pilot)
         if pilot is not None and not pilot.released and executor.id in pilot.executors and pilot.is_idle:
             self.defined_sites[pilot.site].idle[pilot.id] = pilot

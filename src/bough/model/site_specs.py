@@ -26,7 +26,6 @@ DefinedName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 MostPilots = Annotated[int, Meta(ge=1, le=100_000)]
 FewestPilots = Annotated[int, Meta(ge=0, le=100_000)]
 CoreHours = Annotated[float, Meta(ge=0, le=1e12)]
-PollPeriod = Annotated[float, Meta(ge=0, le=86_400)]
 Cores = Annotated[float, Meta(ge=0, le=1e6)]
 # what becomes a directive of a batch system: no quote, no space, nothing that a shell reads
 Directive = Annotated[str, Meta(max_length=256, pattern=r"^[A-Za-z0-9_@%+=:,./-]*\Z")]
@@ -56,7 +55,6 @@ class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     idle: Duration = IDLE
     min_pilots: FewestPilots = 0  # that are kept, also while there is nothing to do
     budget: CoreHours = 0.0  # core-hours that its pilots may use in all; 0: no bound
-    poll: PollPeriod = 0.0  # seconds between two looks at its pilots; 0: as the server thinks fit
     partition: Directive = ""  # of the batch system, which others call queue; empty: its default
     account: Directive = ""  # that pays
     walltime: Duration = 0.0  # that a pilot is asked for with, 0: `WALLTIME`
@@ -119,5 +117,4 @@ def describe_spec(spec: SiteSpec) -> str:
     if spec.batch == "none":
         return f"{spec.kind} {spec.ssh}".rstrip() + f", {pilots} of {cores}{budget}"
     place = f"{spec.batch} on {spec.where}" + (f", partition {spec.partition}" if spec.partition else "")
-    size = cores if spec.cores_per_pilot else "a whole node"
-    return f"{place}, {pilots} of {size} for {spec.lifetime:g} s{budget}"
+    return f"{place}, {pilots} of {cores if spec.cores_per_pilot else 'a whole node'} for {spec.lifetime:g} s{budget}"

@@ -13,11 +13,11 @@ from typing import Final
 from bough.model.ids import NUMBERS
 
 FILE: Final = "journal.db"  # of a store in a folder
-SCHEMA: Final = 8
+SCHEMA: Final = 9
 FOLDED: Final = (
     "position", "runs", "groups", "group_after", "tasks", "elements", "spans", "attempts", "executors", "files",
     "after", "attributes", "declared", "memo", "arrays", "array_pages", "borrowed", "blob_uses", "sweeps", "lasting",
-    "firings", "series",
+    "firings", "series", "pilots",
 )  # fmt: skip
 
 OUT: Final = "('placed', 'running')"  # attempts and spans that executors have
@@ -89,6 +89,10 @@ CREATE INDEX IF NOT EXISTS attempts_open ON attempts(span) WHERE state IN {OUT};
 CREATE TABLE IF NOT EXISTS executors(
   id INTEGER PRIMARY KEY, run INTEGER, site TEXT, host TEXT, pid INTEGER, cores REAL, memory INTEGER, gpus REAL,
   joined REAL, "left" REAL, reason TEXT);
+CREATE TABLE IF NOT EXISTS pilots(
+  run INTEGER, id INTEGER, site TEXT, state TEXT, allocation INTEGER, cores REAL, executors INTEGER DEFAULT 0,
+  asked REAL, queued REAL, started REAL, ended REAL, handle TEXT, reason TEXT, released TEXT, message TEXT,
+  core_seconds REAL, startup REAL, used REAL, wasted REAL, PRIMARY KEY (run, id)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS files(
   id INTEGER, idx INTEGER, slot TEXT, path TEXT, size INTEGER, mtime_ns INTEGER,
   PRIMARY KEY (id, idx, slot)) WITHOUT ROWID;

@@ -45,6 +45,10 @@ from bough.model.events.facts import (
     MonitorsAdded,
     Observed,
     OutputKept,
+    PilotAsked,
+    PilotEnded,
+    PilotQueued,
+    PilotReleased,
     Placed,
     Prioritised,
     Released,
@@ -55,6 +59,7 @@ from bough.model.events.facts import (
     RunRemoved,
     RunRetired,
     RunRevived,
+    SiteDefined,
     Skipped,
     SpanEnded,
     SpanReturned,
@@ -68,6 +73,7 @@ from bough.model.observations import Fired, Observation, Points, Trouble
 from bough.model.outcomes import Cause, Detail, Failure, Output, ResultFile, Stream
 from bough.model.resources import Needs
 from bough.model.reuse_scope import ReuseScope
+from bough.model.site_specs import SiteSpec
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, Reuse, TaskExtras, TaskSpec
 from bough.policies.policy_registry import load_policies
 from bough.stores.jobs.rows import TaskRow
@@ -278,6 +284,7 @@ class StoreSuite:
 
     def tables(self, store: SqlStore) -> dict[str, list[tuple[object, ...]]]:
         names = ["runs", "groups", "tasks", "elements", "spans", "attempts", "executors", "files", "after"]
+        names += ["pilots"]
         names += ["memo", "arrays", "array_pages", "borrowed", "blob_uses", "declared", "group_after"]
         read = store._database.execute
         return {name: sorted(read(f"SELECT * FROM {name}").fetchall(), key=repr) for name in names}
@@ -690,6 +697,36 @@ class StoreSuite:
         self.write(store, [RunClosed(1, "interrupted")])
         assert store.last_run().clean
         assert [row[6] for row in self.tables(store)["runs"]] == ["interrupted", "done", "interrupted"]
+
+    def test_pilots_have_a_row_each_with_what_became_of_them(self, opened: Opened, tmp_path: Path) -> None:
+        history: list[list[Fact]] = [
+            [RunOpened(1, "bough", "here", 7), SiteDefined("a", SiteSpec(ssh="h", max_pilots=4))],
+            [PilotAsked(1, "a", "2 tasks are ready", 1, 2.0), PilotAsked(2, "a", "\0", 1), PilotAsked(3, "a")],
+            [PilotQueued(1, "77"), ExecutorJoined(1, "a", "n1", 8, Needs(cores=4), pilot=1)],
+            [
+                ExecutorJoined(2, "a", "n2", 8, Needs(cores=2), pilot=1),
+                ExecutorJoined(3, "b", "x", 9, Needs(), pilot=3),
+            ],
+            [PilotReleased(1, "idle"), PilotEnded(2, "no python", failed=True)],
+            [PilotEnded(1, "released", usage=(40.0, 4.0, 30.0, 5.0))],
+        ]
+        store = opened()
+        store.claim("service")
+        self.write(store, *history)
+        store.project()
+        columns = "id, run, site, state, allocation, cores, executors, asked, queued, started, ended, handle"
+        read = store._database.execute
+        assert [tuple(row) for row in read(f"SELECT {columns} FROM pilots ORDER BY id").fetchall()] == [
+            (1, 1, "a", "ended", 1, 6.0, 2, 102.0, 103.0, 103.0, 106.0, "77"),
+            (2, 1, "a", "failed", 1, None, 0, 102.0, None, None, 105.0, None),
+            (3, 1, "a", "asked", 3, None, 0, 102.0, None, None, None, None),
+        ]
+        texts = "reason, released, message, core_seconds, startup, used, wasted"
+        assert tuple(read(f"SELECT {texts} FROM pilots WHERE id = 1").fetchone()) == (
+            *("2 tasks are ready", "idle", "released"),
+            *(40.0, 4.0, 30.0, 5.0),
+        )
+        assert self.tables_of_slices(tmp_path / "restarted", history)["pilots"] == self.tables(store)["pilots"]
 
     def test_a_workflow_sees_memos_of_its_name_only(self, opened: Opened) -> None:
         store = opened()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bough.core.explain import explain
 from bough.core.machine import Turn
+from bough.core.scheduling.provisioning import PERIOD
 from bough.model.events import facts
 from bough.model.events.orders import AskForPilot
 from bough.model.site_specs import PilotId, SiteSpec
@@ -27,6 +28,7 @@ def test_no_pilot_is_asked_for_what_cannot_end_in_its_time() -> None:
     [first, second] = explain(bench.machine.state, 1)
     assert first.endswith("is ready, but there is no executor")
     assert "its pilots end after 600 s, and it is expected to run for 700 s; give the site a longer" in second
+    bench.now += PERIOD
     assert asked(bench.tell(submit(task(2, limits=limits(walltime=500.0))))) == [1]
 
 
@@ -34,6 +36,7 @@ def test_a_long_task_in_front_does_not_hide_a_short_one() -> None:
     bench = bench_with(600.0)
     long = [task(number, limits=limits(walltime=700.0)) for number in range(1, 200)]
     assert not asked(bench.tell(submit(*long)))
+    bench.now += PERIOD
     assert asked(bench.tell(submit(task(500)))) == [1]  # nobody knows how long it takes
 
 

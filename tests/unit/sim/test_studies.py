@@ -166,7 +166,7 @@ def test_the_command_gives_a_table_or_json(capsys: pytest.CaptureFixture[str]) -
         "minimal schedule, no supergroups", 3988.85, 3988.84,
     )  # fmt: skip
     assert main(["study", "--list", "--json"]) == 0
-    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == ["trellisdag", "jole"]
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == ["trellisdag", "falkon", "jole"]
 
 
 def test_an_unknown_study_is_the_users_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,13 +10,20 @@ from bough.model.events.facts import PilotAsked
 from bough.model.ids import Seconds
 from bough.model.site_specs import PilotState
 
+Usage = tuple[float, float, float, float]  # core-seconds in all, until the first task, used, wasted
+
+
+def added(one: Usage, other: Usage) -> Usage:
+    """What two have used."""
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3]
+
 
 class PilotRecord:
     """See the module; a policy sees it as a `PilotView`."""
 
     __slots__ = (
         *("allocation", "asked", "cores", "executors", "handle", "id"),
-        *("queued", "reason", "released", "site", "started", "state"),
+        *("queued", "reason", "released", "site", "started", "state", "usage"),
     )
 
     def __init__(self, fact: PilotAsked, asked: Seconds) -> None:
@@ -32,6 +39,11 @@ class PilotRecord:
         self.handle = ""  # what the site calls it
         self.released = ""  # why it is not wanted any more; empty: it is
         self.executors: dict[int, ExecutorRecord] = {}  # that it has brought and that are there
+        self.usage: Usage = (0.0, 0.0, 0.0, 0.0)  # of those that are gone, see `SiteUsage.totals`
+
+    def add_usage(self, more: Usage) -> None:
+        """An executor of it is gone."""
+        self.usage = added(self.usage, more)
 
     @property
     def starting(self) -> bool:

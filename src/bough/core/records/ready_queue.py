@@ -77,11 +77,6 @@ class Shape:
         heads = [head for queue in self.queues if (head := queue.head()) is not None]
         return min(heads)[4] if heads else None
 
-    def could_end_within(self, time: Seconds) -> bool:
-        """Whether something of it is expected to run no longer than this; some stand for all, so it costs the same."""
-        leaves = islice((leaf for queue in self.queues for leaf in queue.leaves()), _SAMPLED)
-        return any(record.ready and record.expected <= time for leaf in leaves for record in leaf.sample())
-
     @property
     def expected(self) -> Seconds:
         """The mean expected run time of its ready tasks, 0: unknown; some stand for all, so that it costs little."""
@@ -93,6 +88,11 @@ class Shape:
                     tasks += record.ready
                     seconds += record.ready * each
         return seconds / tasks if tasks else 0.0
+
+    def could_end_within(self, time: Seconds) -> bool:
+        """Whether something of it is expected to run no longer than this; some stand for all, so it costs the same."""
+        leaves = islice((leaf for queue in self.queues for leaf in queue.leaves()), _SAMPLED)
+        return any(record.ready and record.expected <= time for leaf in leaves for record in leaf.sample())
 
 
 class DemandIndex:
@@ -115,9 +115,9 @@ class DemandIndex:
         return shape
 
     def could_end_within(self, needs: Needs, time: Seconds) -> bool:
-        """Whether something with these needs is ready and expected to run no longer than this."""
+        """Whether something with these needs is expected to run no longer than this; perhaps, if nothing is ready."""
         shape = self._shapes.get(needs)
-        return shape is not None and shape.could_end_within(time)
+        return shape is None or not shape.ready or shape.could_end_within(time)
 
     def forget(self, queue: ReadyQueue | LimitTree) -> None:
         """A queue is not used any more, and its shape neither, if it was the last one and nothing is ready."""

@@ -9,7 +9,7 @@ from collections import deque
 from typing import Final
 
 from bough.core.records.executor_record import ExecutorRecord
-from bough.core.records.pilot_record import PilotRecord
+from bough.core.records.pilot_record import PilotRecord, Usage
 from bough.model.availability import ALWAYS
 from bough.model.events.facts import ExecutorJoined
 from bough.model.ids import Seconds
@@ -17,6 +17,7 @@ from bough.model.site_specs import SiteSpec
 
 RECENT: Final = 16  # pilots whose waits are remembered
 _HOUR: Final = 3600.0
+_MOST: Final = 1e15  # core-seconds of one executor
 
 
 class SiteUsage:
@@ -32,7 +33,7 @@ class SiteUsage:
         self.live_cores = 0.0  # of executors that are there
         self.live_since = 0.0  # the sum of their cores times when they came
 
-    def totals(self) -> tuple[float, float, float, float]:
+    def totals(self) -> Usage:
         """What is settled, as it is kept."""
         return self.alive, self.startup, self.used, self.wasted
 
@@ -46,8 +47,8 @@ class SiteUsage:
         self.live_cores += executor.capacity.cores
         self.live_since += executor.capacity.cores * executor.came
 
-    def settle(self, executor: ExecutorRecord, now: Seconds) -> None:
-        """An executor is gone, or has other cores from now on."""
+    def settle(self, executor: ExecutorRecord, now: Seconds) -> Usage:
+        """An executor is gone, or has other cores from now on: what it did."""
         alive, startup, used, wasted = usage_of(executor, now)
         self.alive += alive
         self.startup += startup
@@ -56,17 +57,23 @@ class SiteUsage:
         self.live_cores -= executor.capacity.cores
         self.live_since -= executor.capacity.cores * executor.came
         executor.used = executor.wasted = 0.0
+        return alive, startup, used, wasted
 
     def core_hours(self, now: Seconds) -> float:
         """All that was used so far, whatever for."""
         return (self.alive + max(0.0, self.live_cores * now - self.live_since)) / _HOUR
 
 
-def usage_of(executor: ExecutorRecord, now: Seconds) -> tuple[float, float, float, float]:
-    """Core-seconds of an executor that is there: alive, until its first task, used, wasted."""
+def usage_of(executor: ExecutorRecord, now: Seconds) -> Usage:
+    """Core-seconds of an executor that is there: alive, until its first task, used, wasted.
+
+    What it says of its tasks is believed as far as it was there: no more than all is used or wasted.
+    """
     cores = executor.capacity.cores
-    startup = cores * max(0.0, (executor.begun or now) - executor.came)
-    return cores * max(0.0, now - executor.came), startup, executor.used, executor.wasted
+    alive = min(_MOST, cores * max(0.0, now - executor.came))
+    startup = min(alive, cores * max(0.0, (executor.begun or now) - executor.came))
+    used = min(alive, max(0.0, executor.used))
+    return alive, startup, used, min(alive - used, max(0.0, executor.wasted))
 
 
 class SiteRecord:

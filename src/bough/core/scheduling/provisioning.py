@@ -1,7 +1,8 @@
 """Asking the provisioning policy: pilots that it wishes for are asked for or released, as far as that is lawful.
 
 The policy is asked at once when something changed at a site, and at most once a period because of what is ready, so
-that a server with short tasks does not ask it with every turn; it may say when it wants to be asked in any case.
+that a server with short tasks does not ask it with every turn; the first that is ready does not wait for that. It may
+say when it wants to be asked in any case.
 Rules: a site gets no more pilots than its definition and the bounds of all sites allow, none while it is away, rests
 after a failure or has used its budget, and keeps its minimum; a pilot that has something to do is not released. What a
 policy wishes beyond that has no effect, and one that raises is passed over for that turn. Without definitions nothing
@@ -87,14 +88,8 @@ class SiteChoice:
         return max(usual, so_far) if usual is not None else None
 
     def could_fit(self, needs: Needs) -> bool:
-        """Whether an executor there could run a task with these needs; while nothing is known: perhaps.
-
-        A pilot has its time: tasks that are all expected to run longer than that are not for it.
-        """
-        lifetime = self._site.spec.lifetime if self._site.spec is not None else 0.0
-        if lifetime and not self._state.demand.could_end_within(needs, lifetime):
-            return False
-        return pilots.could_fit(self._site, needs)
+        """Whether an executor there could run a task with these needs; while nothing is known: perhaps."""
+        return pilots.could_fit(self._state, self._site, needs)
 
     def idle(self) -> Sequence[PilotRecord]:
         """The pilots that have nothing to do, the longest first."""
@@ -148,9 +143,13 @@ def is_due(state: State) -> bool:
     again = state.provision_again
     return (
         state.pilots_due
-        or (state.demand_due and state.now >= state.provision_at)
+        or (state.demand_due and (state.now >= state.provision_at or (not state.is_demanded and _is_demanded(state))))
         or (again is not None and state.now >= again)
     )
+
+
+def _is_demanded(state: State) -> bool:
+    return any(True for _ in state.demand)
 
 
 def next_provision(state: State) -> Seconds | None:
@@ -163,11 +162,11 @@ def next_provision(state: State) -> Seconds | None:
 
 def provision(state: State, orders: list[Order]) -> list[Fact]:
     """Do what the policy wishes, and what the definitions of sites want; the facts, already applied."""
-    is_wanted = any(True for _ in state.demand)
-    if is_wanted:
+    state.is_demanded = _is_demanded(state)
+    if state.is_demanded:
         state.demanded = state.now
-        if state.demand_due:
-            state.provision_at = state.now + PERIOD
+    if state.demand_due:
+        state.provision_at = state.now + PERIOD
     state.pilots_due = state.demand_due = False
     state.provision_again = None
     desk = _Desk(state, orders)

@@ -13,7 +13,21 @@ import msgspec
 from msgspec import Meta
 
 from bough.model.availability import Grace, SiteRule
-from bough.model.bounds import Count, Digest, Excerpt, FilePath, Finite, Label, Name, Pid, SiteName, Text, Whole, Word
+from bough.model.bounds import (
+    Amount,
+    Count,
+    Digest,
+    Excerpt,
+    FilePath,
+    Finite,
+    Label,
+    Name,
+    Pid,
+    SiteName,
+    Text,
+    Whole,
+    Word,
+)
 from bough.model.events.news import GroupClosed, PagesAdded
 from bough.model.files import FileSpec
 from bough.model.ids import ROOT, BlobId, ExecutorId, GroupId, MemoKey, RecordId, Seconds, SpanId
@@ -216,6 +230,9 @@ class PilotEnded(msgspec.Struct, frozen=True, array_like=True, tag="pe"):
     pilot: PilotId
     reason: Excerpt = ""
     failed: bool = False  # it did not do what it was for: the site gets a rest
+    # filled in by the core: core-seconds of its executors in all, until their first task, and of attempts that
+    # succeeded and that did not
+    usage: tuple[Amount, Amount, Amount, Amount] = (0.0, 0.0, 0.0, 0.0)
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):

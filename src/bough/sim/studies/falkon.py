@@ -48,6 +48,9 @@ CPU_SECONDS: Final = {  # accumulated at 180 s: idle, busy
 MEASURED_AT: Seconds = 180.0
 
 
+_STEADY: Final = after(LATENCY)
+
+
 class StageRun(NamedTuple):
     """How the 18 stages went."""
 
@@ -75,13 +78,15 @@ class StageRun(NamedTuple):
 _ROUND: Final = 1e-6
 
 
-def run_stages(policy: str, idle: Seconds, *, graph: bool = False, warm: bool = False) -> StageRun:
+def run_stages(
+    policy: str, idle: Seconds, *, graph: bool = False, warm: bool = False, latency: Queue = _STEADY
+) -> StageRun:
     """Run the 18 stages; `warm`: all machines are there before the first task."""
     spec = SiteSpec(kind="sim", max_pilots=MACHINES, cores_per_pilot=1.0, idle=idle)
     begin = 2 * LATENCY if warm else 0.0
     if warm:
         spec = SiteSpec(kind="sim", max_pilots=MACHINES, cores_per_pilot=1.0, idle=idle, min_pilots=MACHINES)
-    site = SimulatedSite("batch", spec, after(LATENCY))
+    site = SimulatedSite("batch", spec, latency)
     simulation = Simulation(Machine(load_policies("fifo", policy)), _length, [], [site])
     simulation.run(until=begin)
     simulation.now = begin

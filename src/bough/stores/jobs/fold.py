@@ -19,6 +19,7 @@ from bough.model.outcomes import Cause, Failure, ResultFile
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, Kind, On, TaskSpec
 from bough.stores.database import Database
 from bough.stores.jobs.fold_observations import ObservationFold
+from bough.stores.jobs.fold_pilots import PilotFold
 from bough.stores.jobs.fold_runs import ON, RunFold
 from bough.stores.jobs.fold_tasks import ArrayRangeFold, TaskFold, enter, first_state
 from bough.stores.jobs.rows import ENDED_LABELS, PENDING_LABELS, TaskRow, shown
@@ -45,6 +46,7 @@ class JobsFold:
         self._runs = RunFold(self._tables, self._tasks, self._ranges, blob_used)
         self._amendments = AmendmentFold(self._tables, self._tasks, self._runs)
         self._observations = ObservationFold(self._tables)
+        self._pilots = PilotFold(self._tables)
         self._now = 0.0
         self._turn = 0
         self._handlers: dict[type, Callable[..., None]] = {
@@ -58,6 +60,10 @@ class JobsFold:
             f.ExecutorJoined: self._on_executor_joined,
             f.ExecutorResized: self._on_executor_resized,
             f.ExecutorLost: self._on_executor_lost,
+            f.PilotAsked: lambda fact: self._pilots.asked(self._now, fact),
+            f.PilotQueued: lambda fact: self._pilots.queued(self._now, fact),
+            f.PilotReleased: self._pilots.released,
+            f.PilotEnded: lambda fact: self._pilots.ended(self._now, fact),
             f.Placed: self._on_placed,
             f.SpanStarted: self._on_span_started,
             f.SpanEnded: self._on_span_ended,
@@ -131,6 +137,8 @@ class JobsFold:
 
     def _on_executor_joined(self, fact: f.ExecutorJoined) -> None:
         self._runs.executor_joined(self._now, fact)
+        if fact.pilot:
+            self._pilots.started(self._now, fact)
 
     def _on_executor_resized(self, fact: f.ExecutorResized) -> None:
         self._runs.executor_resized(fact)

@@ -62,6 +62,7 @@ _BY_RUN: Final = (
     "borrowed",
     "lasting",
     "executors",
+    "pilots",
 )
 
 
