@@ -61,6 +61,7 @@ class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     batch_options: BatchOptions = {}  # other directives of the batch system by their long names
     patience: Patience = 30.0  # seconds that a command of the batch system may take
     submit_rate: SubmitRate = 5.0  # pilots that are submitted in a second at most
+    poll: Duration = 0.0  # seconds between two looks at pilots that have brought no executor, 0: as its kind is
 
     @property
     def lifetime(self) -> Seconds:
