@@ -22,7 +22,9 @@ from bough.model.ids import read_seconds
 from bough.model.site_specs import IDLE, DefinedName, SiteSpec
 
 _MOST_READ: Final = 1 << 20  # bytes of a file
-_FIELDS: Final = ("ssh", "batch", "cores_per_pilot", "max_pilots", "setup", "python", "shared_dir", "idle")
+_FIELDS: Final = (
+    *("ssh", "batch", "cores_per_pilot", "max_pilots", "setup", "python", "shared_dir", "idle", "relay_address"),
+)
 
 
 def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +42,11 @@ def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shared-dir", metavar="DIR", help="a folder there in which tasks work")
     parser.add_argument(
         "--idle", type=duration, metavar="TIME", help=f"an executor without work leaves after this time ({IDLE:g}s)"
+    )
+    parser.add_argument(
+        "--relay-address",
+        metavar="HOST[:PORT]",
+        help="where on the head node compute nodes connect, if they reach nothing else (all its addresses, any port)",
     )
 
 

@@ -22,6 +22,8 @@ Setup = Annotated[str, Meta(max_length=65_536, pattern=NO_NUL)]
 Place = Annotated[str, Meta(max_length=4096, pattern=r"^[^\0\n]*\Z")]
 Handle = Annotated[str, Meta(max_length=4096, pattern=NO_NUL)]
 DefinedName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")]  # it becomes part of paths
+# where a relay listens: HOST or HOST:PORT
+ListenAddress = Annotated[str, Meta(max_length=256, pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]*)(:\d{1,5})?\Z")]
 MostPilots = Annotated[int, Meta(ge=1, le=100_000)]
 Cores = Annotated[float, Meta(ge=0, le=1e6)]
 KindName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z][a-z0-9_-]*\Z")]
@@ -43,6 +45,9 @@ class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     python: Place = ""  # there; empty: python3
     shared_dir: Place = ""  # a folder there, which its hosts share: executors work in it
     idle: Duration = IDLE
+    relay_address: ListenAddress = (
+        ""  # where the relay for compute nodes listens; empty: at all of its host's addresses
+    )
 
 
 class PilotState(enum.StrEnum):

@@ -1,0 +1,106 @@
+"""Compute nodes that reach only their head node, in network namespaces, with a real sshd: they run tasks, through cuts of
+the link, crashes of the server and of the relay, and a laptop that sleeps; nothing is left in the end."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from compute_nodes import Cluster, ClusterShop
+from processes import PATIENCE, is_alive, read
+from ssh_hosts import need_sshd
+from workshop import link
+
+import bough
+from bough.api.session.session import opened_sessions
+
+KIND = "[bough.sites]\ntest-nodes = node_site:NodeSite\n"
+
+
+class NodeShop(ClusterShop):
+    """A server, and a cluster as a site of the kind `node_site`."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> None:
+        super().__init__(folder, monkeypatch, cluster.head)
+        self.cluster = cluster
+        offered = folder / "offered" / "bough_test_nodes-1.0.dist-info"
+        offered.mkdir(parents=True)
+        (offered / "METADATA").write_text("Metadata-Version: 2.1\nName: bough-test-nodes\nVersion: 1.0\n")
+        (offered / "entry_points.txt").write_text(KIND)
+        self.shop.environment["PYTHONPATH"] = f"{folder / 'offered'}:{Path(__file__).parent}"
+        self.shop.start("--reconnect", "60s")
+
+    def add(self, **fields: object) -> None:
+        lead = f'set -- {shlex.join(self.cluster.on_node)} "$@"'
+        spec = {"kind": "test-nodes", "ssh": "alpha", "cores_per_pilot": 2, "setup": lead, **fields}
+        lines = [f"{name} = {json.dumps(value)}" for name, value in spec.items()]
+        (self.folder / "sites.toml").write_text("\n".join(["[alpha]", *lines, ""]))
+        self.bough("site", "add", "--file", "sites.toml")
+
+    def access(self) -> dict[str, object]:
+        [path] = self.cluster.head.home.rglob("nodes.json")
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        return dict(json.loads(path.read_text()))
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeShop]:
+    need_sshd()
+    folder = tmp_path / "w"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with link() as made:
+        cluster = Cluster(folder, made)
+        shop = None
+        try:
+            shop = NodeShop(folder, monkeypatch, cluster)
+            yield shop
+        finally:
+            if shop is not None:
+                shop.shop.clean_up()
+            cluster.remove()
+            opened_sessions.clear()
+
+
+def test_a_node_that_sees_only_its_head_node_runs_tasks_through_everything(nodes: NodeShop) -> None:
+    cluster, notes, gate = nodes.cluster, nodes.folder / "notes", nodes.folder / "gate"
+    nodes.add()
+    wait = f"echo begun >> {notes}; while [ ! -e {gate} ]; do sleep 0.05; done; echo ended >> {notes}"
+    with bough.Session(nodes.shop.address, name="nodes") as session:
+        assert session.command("hostname").result(PATIENCE).stdout.strip() == "node1"
+        assert session.submit(pow, 2, 10).result(PATIENCE) == 1024
+        [relay] = cluster.relays()
+        [pilot] = cluster.head.executors()[:1]
+        access = nodes.access()
+        host, _, port = str(access["address"]).rpartition(":")
+        assert host == "alpha-head"  # which the node cannot look up
+        assert f"{cluster.head_address}:{port}" in access["also"]  # type: ignore[operator]
+        assert cluster.reaches(cluster.head_address, int(port))
+        assert not cluster.reaches(cluster.link.here, cluster.head.port)
+        for pid in (relay, pilot):
+            assert str(access["token"]).encode() not in read(f"/proc/{pid}/cmdline") + read(f"/proc/{pid}/environ")
+        task = session.command(wait)
+        nodes.until(notes.exists, "the task to begin")
+        cluster.link.cut()
+        nodes.until(lambda: "relay-lost" in nodes.log(), "the server to notice")
+        cluster.link.mend()
+        nodes.until(lambda: "reconnected with 1 span" in nodes.log(), "the executor to reconnect")
+        nodes.shop.kill()
+        nodes.shop.start("--reconnect", "60s")
+        nodes.until(lambda: nodes.log().count("reconnected with 1 span") >= 2, "the executor to find the next server")
+        assert cluster.relays() == [relay]  # it was found, not started again
+        gate.touch()
+        assert task.result(PATIENCE).returncode == 0
+        assert is_alive(pilot)
+        assert session.submit(pow, 2, 11).result(PATIENCE) == 2048
+    assert notes.read_text().split() == ["begun", "ended"]
+    nodes.bough("site", "remove", "alpha")
+    assert not cluster.relays()
+    assert not cluster.head.executors()
+    nodes.until(lambda: not cluster.head.processes(), "the connection to end")
+    assert not list(cluster.head.home.rglob("*.json"))
+    assert not list(cluster.head.home.rglob("*.pem"))
