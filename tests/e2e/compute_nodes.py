@@ -60,6 +60,9 @@ class Cluster:
         """Relays that run on the head node."""
         return [pid for pid, words in self.head.processes().items() if " relay start " in words]
 
+    def relay_log(self) -> str:
+        return "".join(path.read_text() for path in self.head.home.rglob("relays/*/log"))
+
     def remove(self) -> None:
         self.head.cut()
         for pid in self.head.processes():
@@ -82,6 +85,7 @@ class ClusterShop:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *hosts: SshHost) -> None:
         self.folder = folder
+        self.hosts = hosts
         self.shop = Workshop(folder)
         path = f"{install_ssh(folder, list(hosts), _QUICK)}:{os.environ['PATH']}"
         for key, value in (("PATH", path), ("XDG_CACHE_HOME", str(folder / "cache"))):
@@ -106,5 +110,9 @@ class ClusterShop:
     def log(self) -> str:
         return self.shop.server.said() if self.shop.server is not None else ""
 
+    def story(self) -> str:
+        """All that is known when something does not come true."""
+        return "\n".join([self.log(), str(self.shop.ask("sites")), *(host.said() for host in self.hosts)])
+
     def until(self, condition: object, what: str) -> None:
-        until(condition, what, story=self.log)  # type: ignore[arg-type]
+        until(condition, what, story=self.story)  # type: ignore[arg-type]

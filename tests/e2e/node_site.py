@@ -33,4 +33,6 @@ class NodeSite(SshSite):
     async def _errand(self, what: str, load: bytes = b"", patience: float = 30.0, **fields: object) -> dict[str, Any]:
         if what == "start":
             fields["access"] = self.access
-        return await super()._errand(what, load, patience, **fields)
+        found = await super()._errand(what, load, patience, **fields)
+        await self.relay.mend(found)
+        return found

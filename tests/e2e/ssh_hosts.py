@@ -94,12 +94,16 @@ class SshHost:
         )
         until(lambda: is_listening(self.port, self.address), f"sshd {self.name}", story=self.said)
 
+    def forget_connections(self) -> None:
+        """Who is connected is not any more."""
+        for pid in children(self.sshd.pid) if self.sshd is not None else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
+
     def cut(self) -> None:
         """Nobody can connect, and who is connected is not any more."""
         if self.sshd is not None:
-            for pid in children(self.sshd.pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, 9)
+            self.forget_connections()
             self.sshd.kill()
             self.sshd.wait(PATIENCE)
             self.sshd = None

@@ -1,10 +1,14 @@
-"""Compute nodes that reach only their head node, in network namespaces, with a real sshd: they run tasks, through cuts of
-the link, crashes of the server and of the relay, and a laptop that sleeps; nothing is left in the end."""
+"""Compute nodes that reach only their head node, in network namespaces, with a real sshd: they run tasks.
+
+Through cuts of the link, crashes of the server and of the relay, and a laptop that sleeps; in the end nothing is left.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import signal
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +16,7 @@ from pathlib import Path
 import pytest
 from compute_nodes import Cluster, ClusterShop
 from processes import PATIENCE, is_alive, read
-from ssh_hosts import need_sshd
+from ssh_hosts import is_listening, need_sshd
 from workshop import link
 
 import bough
@@ -104,3 +108,54 @@ def test_a_node_that_sees_only_its_head_node_runs_tasks_through_everything(nodes
     nodes.until(lambda: not cluster.head.processes(), "the connection to end")
     assert not list(cluster.head.home.rglob("*.json"))
     assert not list(cluster.head.home.rglob("*.pem"))
+
+
+def test_a_laptop_that_slept_finds_everything_again(nodes: NodeShop) -> None:
+    """Server and ssh stop, packets vanish, and the connection is forgotten by those who stayed awake."""
+    cluster, gate = nodes.cluster, nodes.folder / "gate"
+    nodes.add()
+    with bough.Session(nodes.shop.address, name="sleep") as session:
+        task = session.command(
+            f"echo begun > {nodes.folder}/begun; while [ ! -e {gate} ]; do sleep 0.05; done; echo slept"
+        )
+        nodes.until((nodes.folder / "begun").exists, "the task to begin")
+        [relay] = cluster.relays()
+        assert nodes.shop.server is not None
+        asleep = nodes.shop.server.family()
+        for pid in asleep:
+            os.kill(pid, signal.SIGSTOP)
+        cluster.link.cut()
+        cluster.head.forget_connections()
+        nodes.until(lambda: "server-lost" in cluster.relay_log(), "the relay to notice")
+        gate.touch()
+        nodes.until(lambda: not any(str(gate) in words for words in cluster.head.processes().values()), "its end")
+        cluster.link.mend()
+        for pid in asleep:
+            os.kill(pid, signal.SIGCONT)
+        assert task.result(PATIENCE).stdout == "slept\n"
+        assert cluster.relays() == [relay]
+        assert session.submit(pow, 3, 3).result(PATIENCE) == 27
+
+
+def test_a_relay_that_was_killed_is_started_again_where_it_was(nodes: NodeShop) -> None:
+    cluster, notes, gate = nodes.cluster, nodes.folder / "notes", nodes.folder / "gate"
+    nodes.add(relay_address=cluster.head_address)
+    with bough.Session(nodes.shop.address, name="killed") as session:
+        task = session.command(f"echo run >> {notes}; while [ ! -e {gate} ]; do sleep 0.05; done")
+        nodes.until(notes.exists, "the task to begin")
+        access = nodes.access()
+        host, _, port = str(access["address"]).rpartition(":")
+        assert host == cluster.head_address
+        assert not access.get("also")
+        assert is_listening(cluster.head.port, cluster.link.there)
+        assert not is_listening(int(port), cluster.link.there)  # it listens where it was told to only
+        [relay] = cluster.relays()
+        os.kill(relay, signal.SIGKILL)
+        nodes.until(lambda: cluster.relays() not in ([], [relay]), "the next relay")
+        nodes.until(lambda: "reconnected with 1 span" in nodes.log(), "the executor to reconnect")
+        gate.touch()
+        assert task.result(PATIENCE).returncode == 0
+        assert nodes.access() == access
+    assert notes.read_text().split() == ["run"]
+    nodes.bough("site", "remove", "alpha")
+    assert not cluster.relays()

@@ -1,8 +1,8 @@
 """The life of a relay: it listens, keeps one connection to its server, and gets it back when it is lost.
 
 Rules: without a server a relay that forwards has no executors: it closes their connections, they work on and try again
-until there is one. A relay that shares out work keeps them, and what they report, until its server is back. A relay that
-nobody needs any more ends by itself, if it was told after how long: it may run where nobody looks.
+until there is one. A relay that shares out work keeps them, and what they report, until its server is back. A relay
+that nobody needs any more ends by itself, if it was told after how long: it may run where nobody looks.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ _LOOK = 1.0  # seconds between updates of the note
 _PROOF = 20.0  # seconds that an executor has to prove itself: thousands may come at once
 _FAREWELL = 0.05  # seconds in which the last messages leave
 _DESERTED = 0.1  # part of the time for giving up after which it ends if no executor looks for its server either
+_PATIENCE = 20.0  # seconds that this is at least: executors try every few seconds
 
 
 class RelaySettings(msgspec.Struct, frozen=True):
@@ -210,15 +211,14 @@ class Relay:
         """Return when nobody needs it: no server for long, or neither a server nor executors, or its folder is gone."""
         loop, limit = asyncio.get_running_loop(), self._settings.give_up
         while os.path.exists(home.relay_dir()):
-            await asyncio.sleep(min(_LOOK, limit * _DESERTED))
-            now = loop.time()
+            await asyncio.sleep(_LOOK)
             if self._guests.line is not None:
                 continue
-            if now - self._alone_since > limit:
-                logs.warning("relay-gave-up", f"no server for {limit:g} s")
-                return
-            if not self._connections() and now - max(self._alone_since, self._guests.sought_at) > limit * _DESERTED:
-                logs.warning("relay-gave-up", f"neither a server nor executors for {limit * _DESERTED:g} s")
+            now = loop.time()
+            sought_at = now if self._connections() else self._guests.sought_at
+            reason = why_give_up(now - self._alone_since, now - sought_at, limit)
+            if reason:
+                logs.warning("relay-gave-up", reason)
                 return
         logs.warning("relay-gave-up", f"the folder {home.relay_dir()} was removed")
 
@@ -249,3 +249,11 @@ class Relay:
                 except BoughError as error:  # a full disk only keeps others from seeing it
                     logs.warning("note-not-written", str(error))
             await asyncio.sleep(_LOOK if self._was_linked else 0.05)
+
+
+def why_give_up(alone: float, unsought: float, limit: float) -> str:
+    """Why a relay without a server ends; empty: it does not. Seconds that it is alone, and since an executor came."""
+    if alone > limit:
+        return f"no server for {limit:g} s"
+    deserted = max(_PATIENCE, limit * _DESERTED)
+    return f"neither a server nor executors for {deserted:g} s" if min(alone, unsought) > deserted else ""

@@ -188,7 +188,7 @@ def statuses(request: dict[str, Any]) -> dict[str, Any]:
         found[str(pilot)] = {"alive": alive, "reason": "" if alive else _last_words(folder)}
         if not alive:
             shutil.rmtree(folder, ignore_errors=True)
-    return {"pilots": found}
+    return {"pilots": found, "relay": relay_state(request["key"])}
 
 
 def cancel(request: dict[str, Any]) -> dict[str, Any]:
@@ -247,6 +247,12 @@ def relay(request: dict[str, Any], data: bytes) -> dict[str, Any]:
     note = {"pid": process.pid, "began": _began(process.pid), "digest": request["digest"], "words": request["words"]}
     write_private(os.path.join(home, "note.json"), json.dumps(note).encode())
     return {"access": _publish(request["key"], home, note), "started": True}
+
+
+def relay_state(key: str) -> str:
+    """How the relay that was started on this host is: "alive", "dead", or empty if none was."""
+    note = _read_note(_relay_home(key), "note.json")
+    return "" if note is None else "alive" if _is_alive(note) else "dead"
 
 
 def _publish(key: str, home: str, note: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from bough.transport.tls import new_certificate
@@ -54,6 +54,11 @@ class HeadRelay:
             load = json.dumps({"certificate": certificate.decode(), "key": key.decode()}).encode()
             found = await self._errand("relay", load, _STARTING, digest=self._digest(), words=self._words)
         return str(found["access"])
+
+    async def mend(self, answer: Mapping[str, Any]) -> None:
+        """Start it again if it has died: who asks there for the statuses of pilots is told that, too."""
+        if answer.get("relay") == "dead":
+            await self.ensure()
 
     async def end(self) -> None:
         """End it; nothing if there is none."""
