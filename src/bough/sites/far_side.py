@@ -1,4 +1,4 @@
-"""The errand at the other end of an SSH connection: sent there as text, it does one thing and says what came of it.
+"""The errand on the host that pilots are started from: sent there as text, it does one thing and says what came of it.
 
 It reads a request, one line of JSON, and what follows it from stdin, and answers with one marked line of JSON, so that
 what a login script prints does no harm. Rules: the standard library only, because nothing of ours may be there yet;
@@ -9,10 +9,12 @@ and the relay of a site by its host: a site whose name leads to several hosts ha
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import io
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -28,6 +30,7 @@ MARK = "bough-answer:"
 _LONGEST_SOCKET = 100
 _LAST_WORDS = 2000  # bytes of a log
 _BEGIN = "runpy.run_module('bough.executor', None, '__main__')"
+_ALWAYS = {"SBATCH_NO_REQUEUE": "1"}  # a pilot whose node fails is lost; another one is asked for
 _ENDING = 8.0  # seconds that a pilot has to end in good order
 _RELAY = "runpy.run_module('bough.cli.main', None, '__main__')"
 _LINKED = 15.0  # seconds that a relay has to begin and to find the server
@@ -58,6 +61,11 @@ def site_folder(key: str) -> str:
     """What belongs to one site of one server."""
     private_folder(os.path.join(root(), "sites"))
     return private_folder(os.path.join(root(), "sites", key))
+
+
+def pilot_folder(key: str, pilot: int | str) -> str:
+    """What belongs to one pilot."""
+    return os.path.join(site_folder(key), "pilots", str(int(pilot)))
 
 
 def socket_place(key: str) -> str:
@@ -152,20 +160,14 @@ def prepare(request: dict[str, Any], data: bytes) -> dict[str, Any]:
 
 def start(request: dict[str, Any]) -> dict[str, Any]:
     """Start a pilot that goes on without us, unless it was started before."""
-    folder = os.path.join(site_folder(request["key"]), "pilots", str(int(request["pilot"])))
+    folder = pilot_folder(request["key"], request["pilot"])
     note = _read_note(folder)
     if note is not None:
         return {"handle": note["handle"]}
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    programs = program_folder(request["digest"])
-    access = request.get("access") or os.path.join(site_folder(request["key"]), "access.json")
-    argv = [sys.executable, "-c", _begin(programs, _BEGIN), "--server", access, *request["words"]]
-    if request["setup"]:
-        shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
-        argv = [shell, "-l", "-c", request["setup"] + '\nexec "$@"', "bough", *argv]
     with open(os.path.join(folder, "log"), "ab") as log:
         process = subprocess.Popen(
-            argv,
+            executor_argv(request),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -178,11 +180,22 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
     return {"handle": note["handle"]}
 
 
+def executor_argv(request: dict[str, Any]) -> list[str]:
+    """What starts the executor of a pilot, after its setup; words may be added at the end."""
+    programs = program_folder(request["digest"])
+    access = request.get("access") or os.path.join(site_folder(request["key"]), "access.json")
+    argv = [sys.executable, "-c", _begin(programs, _BEGIN), "--server", access, *request["words"]]
+    if request["setup"]:
+        shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
+        argv = [shell, "-l", "-c", request["setup"] + '\nexec "$@"', "bough", *argv]
+    return argv
+
+
 def statuses(request: dict[str, Any]) -> dict[str, Any]:
     """Which pilots are there, and the last words of those that are not."""
     found = {}
     for pilot in request["pilots"]:
-        folder = os.path.join(site_folder(request["key"]), "pilots", str(int(pilot)))
+        folder = pilot_folder(request["key"], pilot)
         note = _read_note(folder)
         alive = note is not None and _is_alive(note)
         found[str(pilot)] = {"alive": alive, "reason": "" if alive else _last_words(folder)}
@@ -193,7 +206,7 @@ def statuses(request: dict[str, Any]) -> dict[str, Any]:
 
 def cancel(request: dict[str, Any]) -> dict[str, Any]:
     """End pilots: they are told first, and killed if that takes too long; what they started goes, too."""
-    folders = [os.path.join(site_folder(request["key"]), "pilots", str(int(pilot))) for pilot in request["pilots"]]
+    folders = [pilot_folder(request["key"], pilot) for pilot in request["pilots"]]
     _end([note for note in map(_read_note, folders) if note is not None and _is_alive(note)])
     return {}
 
@@ -223,8 +236,9 @@ def relay(request: dict[str, Any], data: bytes) -> dict[str, Any]:
             said = _read_note(os.path.join(home, "relay"), "relay.json")
             if said is not None and said["pid"] == note["pid"] and not said["linked"]:
                 _signal(note, signal.SIGHUP)  # it pauses between its tries: there is a way again
-            return {"access": _publish(request["key"], home, note), "started": False}
+            return _publish(request["key"], home, note)
         _end([note])
+    private_folder(os.path.dirname(home))
     private_folder(home)
     folder = private_folder(os.path.join(home, "relay"))
     sent = json.loads(data)
@@ -246,7 +260,7 @@ def relay(request: dict[str, Any], data: bytes) -> dict[str, Any]:
         )
     note = {"pid": process.pid, "began": _began(process.pid), "digest": request["digest"], "words": request["words"]}
     write_private(os.path.join(home, "note.json"), json.dumps(note).encode())
-    return {"access": _publish(request["key"], home, note), "started": True}
+    return _publish(request["key"], home, note)
 
 
 def relay_state(key: str) -> str:
@@ -255,7 +269,7 @@ def relay_state(key: str) -> str:
     return "" if note is None else "alive" if _is_alive(note) else "dead"
 
 
-def _publish(key: str, home: str, note: dict[str, Any]) -> str:
+def _publish(key: str, home: str, note: dict[str, Any]) -> dict[str, Any]:
     """Wait until a relay has its server, and tell the hosts behind it where it is."""
     until = time.monotonic() + _LINKED
     while True:
@@ -271,11 +285,17 @@ def _publish(key: str, home: str, note: dict[str, Any]) -> str:
     with open(os.path.join(home, "relay", "access.json"), "rb") as file:
         data = file.read()
     path = os.path.join(site_folder(key), "nodes.json")
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        if file.read() == data:
-            return path
-    write_private(path, data)
-    return path
+    if not _holds(path, data):
+        write_private(path, data)
+    return {"access": path, "address": said["address"]}
+
+
+def _holds(path: str, data: bytes) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read() == data
+    except OSError:
+        return False
 
 
 def end_relay(request: dict[str, Any]) -> dict[str, Any]:
@@ -288,6 +308,105 @@ def end_relay(request: dict[str, Any]) -> dict[str, Any]:
         os.unlink(os.path.join(site, "nodes.json"))
     shutil.rmtree(os.path.join(site, "relays"), ignore_errors=True)
     return {}
+
+
+def submit(request: dict[str, Any]) -> dict[str, Any]:
+    """Give a pilot to the batch system; one that was tried before only `again`: perhaps it was taken."""
+    folder = pilot_folder(request["key"], request["pilot"])
+    note = _read_note(folder)
+    if note is not None and not request["again"]:
+        return {"tried": max(0.0, time.time() - note["tried"])}
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    write_private(os.path.join(folder, "start"), start_text(request, folder).encode())
+    write_private(os.path.join(folder, "job"), request["script"].encode())
+    write_private(
+        os.path.join(folder, "pilot.json"), json.dumps({"digest": request["digest"], "tried": time.time()}).encode()
+    )
+    script = os.path.join(folder, "job") if request["by_stdin"] else os.devnull
+    return {"did": _command(request["submit"], request["limit"], script)}
+
+
+def start_text(request: dict[str, Any], folder: str) -> str:
+    """What a job does: the first one of a pilot starts the executor, and tells it when the job ends."""
+    lines = [
+        f"if ! mkdir {shlex.quote(os.path.join(folder, 'begun'))}; then",
+        "  echo 'another job of this pilot has begun'",
+        "  exit 0",
+        "fi",
+        f"cd {shlex.quote(request['shared_dir'] or os.path.expanduser('~'))} || exit 1",
+        f"end=$(( $(date +%s) + {int(request['walltime'])} ))",
+        'case "$SLURM_JOB_END_TIME" in *[!0-9]*|"") ;; *) end=$SLURM_JOB_END_TIME ;; esac',
+        f'exec {shlex.join(executor_argv(request))} --until "$end" {request["more"]}',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def ask(request: dict[str, Any]) -> dict[str, Any]:
+    """Run commands of the batch system, one after the other; those that there are not are said to be missing."""
+    did = [_command(argv, request["limit"]) for argv in request["commands"]]
+    return {"did": did, "relay": relay_state(request["key"])}
+
+
+def ended(request: dict[str, Any]) -> dict[str, Any]:
+    """The last words of pilots that the batch system has not any more; what they left is removed."""
+    words = {}
+    for pilot in request["pilots"]:
+        folder = pilot_folder(request["key"], pilot)
+        words[str(pilot)] = _last_words(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+    return {"words": words}
+
+
+def missing(request: dict[str, Any]) -> dict[str, Any]:
+    """Which of these programs are not there."""
+    path = {**os.environ, **_login_environment()}.get("PATH")
+    return {
+        "missing": [name for name in request["commands"] if not (shutil.which(name) or shutil.which(name, path=path))]
+    }
+
+
+def _command(argv: list[str], patience: float, reads: str = os.devnull) -> dict[str, Any]:
+    """Run a command; if it is not on the path, with the environment of a login shell."""
+    environment = {**os.environ, **_ALWAYS}
+    if shutil.which(argv[0]) is None:
+        environment |= _login_environment()
+        if shutil.which(argv[0], path=environment.get("PATH")) is None:
+            return {"missing": argv[0]}
+    with open(reads, "rb") as stdin:
+        process = subprocess.Popen(
+            argv,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+            cwd=os.path.expanduser("~"),
+        )
+    try:
+        out, said = process.communicate(timeout=patience)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return {"slow": patience}
+    return {"code": process.returncode, "out": out.decode("utf-8", "replace"), "said": said.decode("utf-8", "replace")}
+
+
+@functools.cache
+def _login_environment() -> dict[str, str]:
+    """The environment of a login shell: many sites put their batch system on the path there only."""
+    try:
+        found = subprocess.run(
+            ["/bin/bash", "-lc", "printf '\\0%s\\0' bough; env -0"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=20,
+            check=False,
+        ).stdout.decode("utf-8", "replace")
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    entries = found.partition("\0bough\0")[2].split("\0")
+    return dict(entry.split("=", 1) for entry in entries if "=" in entry)
 
 
 def forget(request: dict[str, Any]) -> dict[str, Any]:
@@ -316,7 +435,7 @@ def _notes(folder: str) -> list[tuple[str, dict[str, Any]]]:
 
 def _relay_home(key: str) -> str:
     """Where the relay on this host lives."""
-    return os.path.join(private_folder(os.path.join(site_folder(key), "relays")), socket.gethostname())
+    return os.path.join(site_folder(key), "relays", socket.gethostname())
 
 
 def _relay_notes(folder: str) -> list[dict[str, Any]]:
@@ -353,6 +472,8 @@ def _began(pid: int) -> str:
 
 
 def _is_alive(note: dict[str, Any]) -> bool:
+    if "pid" not in note:  # a job: its note is removed when the batch system has it no more
+        return True
     if os.path.isdir("/proc/self"):
         return bool(note["began"]) and _began(note["pid"]) == note["began"]
     try:
@@ -368,8 +489,13 @@ def _signal(note: dict[str, Any], number: int) -> None:
 
 
 def _last_words(folder: str) -> str:
+    """The last line of a pilot's log; the log of a job has its number."""
     try:
-        with open(os.path.join(folder, "log"), "rb") as file:
+        names = [name for name in os.listdir(folder) if name == "log" or name.endswith(".out")]
+        latest = max((os.path.join(folder, name) for name in names), key=os.path.getmtime, default="")
+        if not latest:
+            return ""
+        with open(latest, "rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - _LAST_WORDS))
             lines = file.read().decode("utf-8", "replace").strip().splitlines()
@@ -383,12 +509,7 @@ def _last_words(folder: str) -> str:
 
 _WITH_LOAD = {"install": install, "prepare": prepare, "relay": relay}
 _DEEDS = {
-    "look": look,
-    "start": start,
-    "statuses": statuses,
-    "cancel": cancel,
-    "end_relay": end_relay,
-    "forget": forget,
+    deed.__name__: deed for deed in (look, start, statuses, cancel, forget, submit, ask, ended, missing, end_relay)
 }
 
 

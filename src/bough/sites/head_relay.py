@@ -42,6 +42,8 @@ class HeadRelay:
         self._digest = digest
         self._words = ["--listen", listen_address(address), "--site", site, "--give-up", f"{give_up:g}"]
         self._lock = asyncio.Lock()
+        self.access = ""  # the path there of the access file for compute nodes, once it runs
+        self.address = ""  # where it listens
 
     async def ensure(self) -> str:
         """Have it run; the path there of the access file for compute nodes.
@@ -53,7 +55,8 @@ class HeadRelay:
             key, certificate = new_certificate()
             load = json.dumps({"certificate": certificate.decode(), "key": key.decode()}).encode()
             found = await self._errand("relay", load, _STARTING, digest=self._digest(), words=self._words)
-        return str(found["access"])
+            self.access, self.address = str(found["access"]), str(found["address"])
+        return self.access
 
     async def mend(self, answer: Mapping[str, Any]) -> None:
         """Start it again if it has died: who asks there for the statuses of pilots is told that, too."""
