@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from processes import PATIENCE, until
+from slurm_clusters import SlurmCluster
 from ssh_hosts import SshHost, install_ssh
 from workshop import Link, Workshop
 
@@ -23,15 +24,19 @@ _QUICK = "-o ServerAliveInterval=1 -o ServerAliveCountMax=3 -o ConnectTimeout=3"
 
 
 class Cluster:
-    """See the module. `link` leads from this host to the head node."""
+    """See the module. `link` leads from this host to the head node; `slurm`: it has a batch system."""
 
-    def __init__(self, folder: Path, link: Link, name: str = "alpha") -> None:
+    def __init__(self, folder: Path, link: Link, name: str = "alpha", *, slurm: bool = False) -> None:
         self.link = link
+        self.name = name
         self.node = f"{link.name}c"
         self.node_address = f"10.99.{link.there.split('.')[2]}.2"
         self.head_address = f"10.99.{link.there.split('.')[2]}.1"
         self._add_node()
-        self.head = SshHost(folder, name, address=link.there, prefix=[*link.inside, *named(f"{name}-head")])
+        self.slurm = ClusterSlurm(self) if slurm else None
+        more = f"SLURM_CONF={self.slurm.conf}" if self.slurm is not None else ""
+        on_head = [*link.inside, *named(f"{name}-head")]
+        self.head = SshHost(folder, name, address=link.there, prefix=on_head, more=more)
 
     def _add_node(self) -> None:
         head, node = self.link.name, self.node
@@ -47,6 +52,11 @@ class Cluster:
     def on_node(self) -> list[str]:
         """Words before a command that is to run on the compute node, said by somebody on the head node."""
         return ["nsenter", f"--net=/var/run/netns/{self.node}", *named("node1")]
+
+    @property
+    def on_head(self) -> list[str]:
+        """The same for the head node, with the file systems of this host: `ip netns exec` would mount some anew."""
+        return ["nsenter", f"--net=/var/run/netns/{self.link.name}", *named(f"{self.name}-head")]
 
     def reaches(self, address: str, port: int) -> bool:
         """Whether the compute node can connect there."""
@@ -64,11 +74,37 @@ class Cluster:
         return "".join(path.read_text() for path in self.head.home.rglob("relays/*/log"))
 
     def remove(self) -> None:
+        if self.slurm is not None:
+            self.slurm.stop()
         self.head.cut()
         for pid in self.head.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 9)
         ip("netns", "del", self.node, check=False)
+
+
+class ClusterSlurm(SlurmCluster):
+    """Slurm whose controller is on the head node, and whose only node is the compute node."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        super().__init__(cluster.name, 1, 2)
+
+    def _write_conf(self, cpus: int, more: str) -> None:
+        super()._write_conf(cpus, more)
+        cluster = self._cluster
+        text = self.conf.read_text().replace("=localhost(127.0.0.1)", f"={cluster.name}-head({cluster.head_address})")
+        text = text.replace(
+            "NodeHostname=localhost NodeAddr=127.0.0.1", f"NodeHostname=node1 NodeAddr={cluster.node_address}"
+        )
+        self.conf.write_text(text)
+
+    def _daemon(self, *words: str, pid: Path) -> None:
+        places = {"slurmctld": self._cluster.on_head, "slurmd": self._cluster.on_node}
+        super()._daemon(*places.get(words[0], []), *words, pid=pid)
+
+    def says(self, *words: str) -> str:
+        return super().says(*self._cluster.on_head, *words)
 
 
 def named(host: str) -> list[str]:
@@ -112,7 +148,9 @@ class ClusterShop:
 
     def story(self) -> str:
         """All that is known when something does not come true."""
-        return "\n".join([self.log(), str(self.shop.ask("sites")), *(host.said() for host in self.hosts)])
+        logs = [path for host in self.hosts for path in (host.folder / "sshd.log", *host.home.rglob("log"))]
+        said = [f"--- {path}\n{path.read_text(errors='replace')}" for path in logs]
+        return "\n".join([self.log(), str(self.shop.ask("sites")), *said])
 
     def until(self, condition: object, what: str) -> None:
         until(condition, what, story=self.story)  # type: ignore[arg-type]

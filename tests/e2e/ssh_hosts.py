@@ -31,11 +31,18 @@ def need_sshd() -> None:
 class SshHost:
     """One sshd, under a name of an SSH configuration that `ssh` is told of by `PATH`.
 
-    `address`: where it listens; `prefix`: words before its command, if it is to run elsewhere.
+    `address`: where it listens; `prefix`: words before its command, if it is to run elsewhere; `more`: variables that
+    who logs in has in the environment.
     """
 
     def __init__(
-        self, folder: Path, name: str, *options: str, address: str = "127.0.0.1", prefix: Sequence[str] = ()
+        self,
+        folder: Path,
+        name: str,
+        *options: str,
+        address: str = "127.0.0.1",
+        prefix: Sequence[str] = (),
+        more: str = "",
     ) -> None:
         self.address = address
         self._prefix = prefix
@@ -62,7 +69,7 @@ class SshHost:
             "PasswordAuthentication no",
             "UsePAM no",
             "StrictModes no",
-            f"SetEnv HOME={self.home} XDG_CACHE_HOME={self.home}/.cache BOUGH_TEST_HOST={self.folder}",
+            f"SetEnv HOME={self.home} XDG_CACHE_HOME={self.home}/.cache BOUGH_TEST_HOST={self.folder} {more}".rstrip(),
             *options,
         ]
         self.config.write_text("\n".join(lines) + "\n")

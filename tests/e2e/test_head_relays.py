@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from compute_nodes import Cluster, ClusterShop
 from processes import PATIENCE, is_alive, read
+from slurm_clusters import need_slurm
 from ssh_hosts import is_listening, need_sshd
 from workshop import link
 
@@ -49,6 +50,28 @@ class NodeShop(ClusterShop):
         [path] = self.cluster.head.home.rglob("nodes.json")
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         return dict(json.loads(path.read_text()))
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterShop]:
+    need_sshd()
+    need_slurm()
+    folder = tmp_path / "w"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with link() as made:
+        cluster = Cluster(folder, made, slurm=True)
+        shop = None
+        try:
+            shop = ClusterShop(folder, monkeypatch, cluster.head)
+            shop.cluster = cluster
+            shop.shop.start("--reconnect", "60s")
+            yield shop
+        finally:
+            if shop is not None:
+                shop.shop.clean_up()
+            cluster.remove()
+            opened_sessions.clear()
 
 
 @pytest.fixture
@@ -159,3 +182,37 @@ def test_a_relay_that_was_killed_is_started_again_where_it_was(nodes: NodeShop) 
     assert notes.read_text().split() == ["run"]
     nodes.bough("site", "remove", "alpha")
     assert not cluster.relays()
+
+
+def test_a_node_of_slurm_that_sees_only_its_head_node_runs_tasks_through_everything(slurm: ClusterShop) -> None:
+    cluster, notes, gate = slurm.cluster, slurm.folder / "notes", slurm.folder / "gate"
+    assert cluster.slurm is not None
+    quick = ("--cores-per-pilot", "1", "--poll", "0.3s", "--walltime", "10m")
+    slurm.bough("site", "add", "alpha", "--ssh", "alpha", "--batch", "slurm", *quick)
+    assert "ok    relay" in slurm.bough("site", "test", "alpha")
+    wait = f"echo begun >> {notes}; while [ ! -e {gate} ]; do sleep 0.05; done; echo ended >> {notes}"
+    with bough.Session(slurm.shop.address, name="slurm") as session:
+        assert session.command("hostname; echo $SLURM_JOB_NAME").result(PATIENCE).stdout.startswith("node1\nbough-")
+        assert session.submit(pow, 2, 10).result(PATIENCE) == 1024
+        task = session.command(wait)
+        slurm.until(notes.exists, "the task to begin")
+        [relay] = cluster.relays()
+        [job] = cluster.slurm.jobs()
+        cluster.link.cut()
+        slurm.until(lambda: "relay-lost" in slurm.log(), "the server to notice")
+        cluster.link.mend()
+        slurm.until(lambda: "reconnected with 1 span" in slurm.log(), "the executor to reconnect")
+        slurm.shop.kill()
+        slurm.shop.start("--reconnect", "60s")
+        slurm.until(lambda: slurm.log().count("reconnected with 1 span") >= 2, "the executor to find the next server")
+        os.kill(relay, signal.SIGKILL)
+        slurm.until(lambda: cluster.relays() not in ([], [relay]), "the next relay")
+        slurm.until(lambda: [one["state"] for one in slurm.shop.entries()] == ["active"], "the executor to find it")
+        gate.touch()
+        assert task.result(PATIENCE).returncode == 0
+        assert cluster.slurm.jobs() == [job]
+    assert notes.read_text().split() == ["begun", "ended"]
+    slurm.bough("site", "remove", "alpha")
+    slurm.until(lambda: not cluster.slurm.jobs(), "the job to end")
+    slurm.until(lambda: not cluster.head.processes(), "everything to end")
+    assert not list(cluster.head.home.rglob("*.json"))

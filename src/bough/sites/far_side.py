@@ -236,7 +236,11 @@ def relay(request: dict[str, Any], data: bytes) -> dict[str, Any]:
             said = _read_note(os.path.join(home, "relay"), "relay.json")
             if said is not None and said["pid"] == note["pid"] and not said["linked"]:
                 _signal(note, signal.SIGHUP)  # it pauses between its tries: there is a way again
-            return _publish(request["key"], home, note)
+            try:
+                return _publish(request["key"], home, note)
+            except Trouble:
+                if _is_alive(note):
+                    raise
         _end([note])
     private_folder(os.path.dirname(home))
     private_folder(home)
