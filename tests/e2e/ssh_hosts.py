@@ -11,6 +11,7 @@ import os
 import shutil
 import socket
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,23 @@ def need_sshd() -> None:
 
 
 class SshHost:
-    """One sshd, under a name of an SSH configuration that `ssh` is told of by `PATH`."""
+    """One sshd, under a name of an SSH configuration that `ssh` is told of by `PATH`.
 
-    def __init__(self, folder: Path, name: str, *options: str) -> None:
+    `address`: where it listens; `prefix`: words before its command, if it is to run elsewhere; `more`: variables that
+    who logs in has in the environment.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        *options: str,
+        address: str = "127.0.0.1",
+        prefix: Sequence[str] = (),
+        more: str = "",
+    ) -> None:
+        self.address = address
+        self._prefix = prefix
         self.name = name
         self.folder = folder / name
         self.home = self.folder / "home"
@@ -41,12 +56,12 @@ class SshHost:
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / key)], check=True)
         (self.folder / "authorized").write_text((self.folder / "user_key.pub").read_text())
         (self.folder / "known_hosts").write_text(
-            f"[127.0.0.1]:{self.port} {(self.folder / 'host_key.pub').read_text()}"
+            f"[{self.address}]:{self.port} {(self.folder / 'host_key.pub').read_text()}"
         )
         self.config = self.folder / "sshd_config"
         lines = [
             f"Port {self.port}",
-            "ListenAddress 127.0.0.1",
+            f"ListenAddress {self.address}",
             f"HostKey {self.folder}/host_key",
             f"PidFile {self.folder}/pid",
             f"AuthorizedKeysFile {self.folder}/authorized",
@@ -54,7 +69,7 @@ class SshHost:
             "PasswordAuthentication no",
             "UsePAM no",
             "StrictModes no",
-            f"SetEnv HOME={self.home} XDG_CACHE_HOME={self.home}/.cache BOUGH_TEST_HOST={self.folder}",
+            f"SetEnv HOME={self.home} XDG_CACHE_HOME={self.home}/.cache BOUGH_TEST_HOST={self.folder} {more}".rstrip(),
             *options,
         ]
         self.config.write_text("\n".join(lines) + "\n")
@@ -67,7 +82,7 @@ class SshHost:
         return "\n".join(
             [
                 f"Host {self.name}",
-                "  HostName 127.0.0.1",
+                f"  HostName {self.address}",
                 f"  Port {self.port}",
                 "  User root",
                 f"  IdentityFile {self.folder}/user_key",
@@ -81,16 +96,21 @@ class SshHost:
     def start(self) -> None:
         """Let others connect."""
         self.sshd = subprocess.Popen(
-            [SSHD, "-D", "-f", str(self.config), "-E", str(self.folder / "sshd.log")], start_new_session=True
+            [*self._prefix, SSHD, "-D", "-f", str(self.config), "-E", str(self.folder / "sshd.log")],
+            start_new_session=True,
         )
-        until(lambda: is_listening(self.port), f"sshd {self.name}", story=self.said)
+        until(lambda: is_listening(self.port, self.address), f"sshd {self.name}", story=self.said)
+
+    def forget_connections(self) -> None:
+        """Who is connected is not any more."""
+        for pid in children(self.sshd.pid) if self.sshd is not None else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
 
     def cut(self) -> None:
         """Nobody can connect, and who is connected is not any more."""
         if self.sshd is not None:
-            for pid in children(self.sshd.pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, 9)
+            self.forget_connections()
             self.sshd.kill()
             self.sshd.wait(PATIENCE)
             self.sshd = None
@@ -111,14 +131,14 @@ class SshHost:
         return [pid for pid, words in self.processes().items() if "bough.executor" in words and "--pilot" in words]
 
 
-def install_ssh(folder: Path, hosts: list[SshHost]) -> Path:
-    """A folder for PATH whose `ssh` is the system's, with the configuration of these hosts."""
+def install_ssh(folder: Path, hosts: list[SshHost], options: str = "") -> Path:
+    """A folder for PATH whose `ssh` is the system's, with the configuration of these hosts, and options that win."""
     config = folder / "ssh_config"
     config.write_text("".join(host.client_config for host in hosts))
     place = folder / "bin"
     place.mkdir(exist_ok=True)
     script = place / "ssh"
-    script.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {config} "$@"\n')
+    script.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {config} {options} "$@"\n')
     script.chmod(0o755)
     return place
 
@@ -129,9 +149,9 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def is_listening(port: int) -> bool:
+def is_listening(port: int, address: str = "127.0.0.1") -> bool:
     with socket.socket() as sock:
-        return sock.connect_ex(("127.0.0.1", port)) == 0
+        return sock.connect_ex((address, port)) == 0
 
 
 def children(pid: int) -> list[int]:

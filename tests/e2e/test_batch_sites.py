@@ -120,7 +120,8 @@ def test_slurm_here_gives_results_and_keeps_nothing(batch: BatchShop) -> None:
     batch.bough("site", "add", "alpha", "--batch", "slurm", "--partition", "main", *_QUICK)
     said = batch.bough("site", "test", "alpha")
     assert [line.split()[:2] for line in said.splitlines()[:-1]] == [
-        ["ok", step] for step in ("reach", "python", "space", "clock", "bootstrap", "batch", "tunnel", "task", "end")
+        ["ok", step]
+        for step in ("reach", "python", "space", "clock", "bootstrap", "batch", "tunnel", "relay", "task", "end")
     ]
     with bough.Session(batch.shop.address, name="first") as session:
         task = session.command("echo $SLURM_JOB_NAME $SLURM_CPUS_PER_TASK")

@@ -22,6 +22,7 @@ from bough.executor.server_connection import connect
 from bough.model.resources import Needs
 from bough.model.site_specs import SiteSpec
 from bough.sites.site_kind import SiteKind, Surroundings
+from bough.sites.ssh_connection import SshConnection
 from bough.sites.ssh_site import SshSite
 from bough.testing.site_conformance import check_site_kind
 from bough.transport.access import Access
@@ -275,3 +276,32 @@ def test_ssh_is_a_kind_as_kinds_should_be(tmp_path: Path, monkeypatch: pytest.Mo
     finally:
         host.cut()
         control.rmdir()
+
+
+def test_a_socket_there_that_was_removed_is_made_again_on_the_same_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when something failed behind it, and the site is opened again."""
+    need_sshd()
+    host = SshHost(tmp_path, "alpha")
+    monkeypatch.setenv("PATH", f"{install_ssh(tmp_path, [host])}:{os.environ['PATH']}")
+    control = Path(f"/tmp/bough-test-{os.getpid()}")
+    there, here = Path(f"{control}-there"), tmp_path / "here"
+
+    async def try_it() -> None:
+        connection = SshConnection("alpha", "", str(control), lambda: None)
+        await connection.open()
+        try:
+            await connection.forward(str(there), str(here))
+            assert there.is_socket()
+            there.unlink()
+            await connection.forward(str(there), str(here))
+            assert there.is_socket()
+        finally:
+            await connection.close()
+
+    try:
+        asyncio.run(try_it())
+    finally:
+        host.cut()
+        there.unlink(missing_ok=True)

@@ -234,14 +234,14 @@ class Link:
         Link._count += 1
         tag = f"{os.getpid() % 100_000}x{Link._count}"
         self.name, self._near, self._far = f"bough{tag}", f"bn{tag}", f"bf{tag}"
-        subnet = f"10.{200 + os.getpid() % 50}.{Link._count % 250}"
-        self.here, there = f"{subnet}.1", f"{subnet}.2"
+        subnet = f"10.{200 + os.getpid() % 50}.{(os.getpid() // 50 + Link._count) % 250}"
+        self.here, self.there = f"{subnet}.1", f"{subnet}.2"
         _run("ip", "netns", "add", self.name)
         _run("ip", "link", "add", self._near, "type", "veth", "peer", "name", self._far, "netns", self.name)
         _run("ip", "addr", "add", f"{self.here}/24", "dev", self._near)
         _run("ip", "link", "set", self._near, "up")
         _run("ip", "-n", self.name, "link", "set", "lo", "up")
-        _run("ip", "-n", self.name, "addr", "add", f"{there}/24", "dev", self._far)
+        _run("ip", "-n", self.name, "addr", "add", f"{self.there}/24", "dev", self._far)
         _run("ip", "-n", self.name, "link", "set", self._far, "up")
 
     @property

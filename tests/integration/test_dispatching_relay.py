@@ -205,6 +205,24 @@ def test_executors_work_on_while_the_server_is_away(tier: Tier) -> None:
     assert pickle.loads(back.outcome(back.function(square, 3)).results) == [9]
 
 
+def test_a_member_on_which_much_fails_is_suspended_by_its_relay(tier: Tier, here: Path) -> None:
+    """As the server does with its own executors; the task is tried with another member, and nobody notices."""
+    relay = tier.dispatching()
+    tier.members(relay, 1)  # this one lacks the program
+    folder = tier.folder / "bin"
+    folder.mkdir()
+    (folder / "bough-only-here").write_text("#!/bin/sh\necho found $1\n")
+    (folder / "bough-only-here").chmod(0o755)
+    tier.environment["PATH"] = f"{folder}:{tier.environment['PATH']}"
+    tier.members(relay, 1)
+    with bough.Session(f"unix:{tier.address}", name="only") as session:
+        found = [session.command(["bough-only-here", str(number)]) for number in range(60)]
+        assert {task.result(60).stdout for task in found} == {f"found {number}\n" for number in range(60)}
+    until(lambda: tier.counted() == 1, "the server to count one member only")
+    assert "failed there and worked elsewhere" in relay.log.read_text()
+    assert relay.log.read_text().count("executor-suspended") == 1
+
+
 def test_a_relay_that_was_killed_costs_only_what_ran_behind_it(tier: Tier) -> None:
     relay = tier.relay(tier.begin("--reconnect", "2s"), "127.0.0.1:0", *SHARED_OUT)
     tier.members(relay, 2)

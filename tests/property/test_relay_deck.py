@@ -59,9 +59,10 @@ class Executor:
 class Sharing(RuleBasedStateMachine):
     """A server, a deck, and executors that come, work, fail, go and come back."""
 
-    @initialize(cores=st.sampled_from([1, 2, 4]))
-    def begin(self, cores: int) -> None:
+    @initialize(cores=st.sampled_from([1, 2, 4]), troubled=st.sampled_from([1, 2, 5]))
+    def begin(self, cores: int, troubled: int) -> None:
         self.distributor = Distributor(Needs(cores, memory=1000))
+        self.distributor.troubled = troubled
         self.executors: dict[int, Executor] = {}
         self.plans: dict[tuple[int, int], set[bytes]] = {}  # by which elements are to be watched
         self.given: dict[tuple[int, int], int] = {}  # how often each element was told of to its end
@@ -229,7 +230,7 @@ class Sharing(RuleBasedStateMachine):
         self.distributor.back(executor.member, set(executor.left))
         self.settle()
 
-    @rule(seconds=st.sampled_from([0.1, 1.0]))
+    @rule(seconds=st.sampled_from([0.1, 1.0, 61.0]))
     def wait(self, seconds: float) -> None:
         self.now += seconds
         self.distributor.give_back_late(self.now)
@@ -258,6 +259,15 @@ class Sharing(RuleBasedStateMachine):
             assert long <= self.distributor.capacity.cores or any(
                 part.server_span.is_chained for part in member.parts.values()
             )
+
+    @invariant()
+    def those_are_open_that_are_there_and_not_suspended(self) -> None:
+        members = self.distributor.members.values()
+        assert all(member.is_open is (member.is_present and not member.suspended) for member in members)
+        assert self.distributor.open == sum(member.is_open for member in members)
+        assert sum(self.distributor._untils.values()) == self.distributor.open
+        assert all((member in self.distributor._resting) is bool(member.suspended) for member in members)
+        assert all(member.suspended > self.now for member in members if member.suspended)
 
     @invariant()
     def every_element_waits_or_is_with_somebody(self) -> None:

@@ -25,7 +25,8 @@ from bough.sites.batch_system import NAMES
 _MOST_READ: Final = 1 << 20  # bytes of a file
 _FIELDS: Final = (
     *("kind", "ssh", "batch", "partition", "account", "walltime", "cores_per_pilot", "min_pilots", "max_pilots"),
-    *("setup", "python", "shared_dir", "idle", "batch_options", "patience", "submit_rate", "poll", "budget"),
+    *("setup", "python", "shared_dir", "idle", "relay_address", "batch_options", "patience", "submit_rate", "poll"),
+    "budget",
 )
 _TIMES: Final = ("idle", "walltime", "patience", "poll")
 
@@ -79,6 +80,11 @@ def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--min-pilots", type=count, metavar="N", help="executors that are kept without work, too (0)")
     parser.add_argument(
         "--budget", type=amount, metavar="CORE_HOURS", help="core-hours that its executors may use in all (no bound)"
+    )
+    parser.add_argument(
+        "--relay-address",
+        metavar="HOST[:PORT]",
+        help="where on the head node compute nodes connect, if they reach nothing else (all its addresses, any port)",
     )
 
 

@@ -38,14 +38,12 @@ from bough.model.ids import ROOT, ExecutorId, RecordId, Seconds, SpanId
 from bough.model.outcomes import Cause, Failure
 from bough.model.plurals import counted
 from bough.model.result_lists import cut
+from bough.model.suspension import describe_trouble, rest_after
 from bough.model.tasks import Dep, GroupSpec, Kind, On
 
 Handler = Callable[..., None]
 
 NEVER: Seconds = -1.0  # when a task that failed is tried again
-_REST: Seconds = 60.0  # of an executor that is suspended for the first time
-_LONGEST_REST: Seconds = 3600.0
-_DOUBLED = 6  # times, after which it is the longest
 _MOST_DOUBLED = 60  # times that a wait is doubled: a float holds no more than 1,023
 
 
@@ -681,9 +679,8 @@ class Intake:
         state = self._state
         for executor in self._effects.to_suspend:
             if executor.id in state.executors and not executor.suspended:
-                until = state.now + min(_REST * 2 ** min(executor.suspensions, _DOUBLED), _LONGEST_REST)
-                reason = f"{executor.trouble} tasks in a row failed there and worked elsewhere"
-                self._record(facts.ExecutorSuspended(executor.id, until, reason))
+                until = state.now + rest_after(executor.suspensions)
+                self._record(facts.ExecutorSuspended(executor.id, until, describe_trouble(executor.trouble)))
 
 
 def verdict(state: State, span: Span, index: int, failure: Failure) -> tuple[Failure, Seconds]:

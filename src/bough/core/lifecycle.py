@@ -43,6 +43,7 @@ from bough.model.events.orders import StopSpan
 from bough.model.ids import ExecutorId, Seconds
 from bough.model.outcomes import Cause, Failure, Success
 from bough.model.runtimes import SHORT
+from bough.model.suspension import TROUBLED
 
 
 def executor_joined(state: State, effects: Effects | None, fact: facts.ExecutorJoined) -> None:
@@ -69,7 +70,7 @@ def executor_suspended(state: State, effects: Effects | None, fact: facts.Execut
     """It gets nothing for a while."""
     executor = state.executors[fact.executor]
     executor.suspended = fact.until
-    if executor.trouble >= _TROUBLED:  # otherwise it is only missing
+    if executor.trouble >= TROUBLED:  # otherwise it is only missing
         executor.suspensions += 1
     executor.trouble = 0
     state.set_timer(fact.until, TimerKind.SUSPENSION, fact.executor)
@@ -365,7 +366,7 @@ def _compare_places(state: State, effects: Effects | None, span: Span, elsewhere
         executor = state.executors.get(ExecutorId(number))
         if executor is not None and executor is not span.executor:
             executor.trouble += 1
-            if executor.trouble >= _TROUBLED and effects is not None:
+            if executor.trouble >= TROUBLED and effects is not None:
                 effects.to_suspend.append(executor)
 
 
@@ -522,7 +523,6 @@ def cancel(state: State, effects: Effects | None, record: Record, start: int, st
     dependencies.ended(state, effects, record, start, stop)
 
 
-_TROUBLED = 5  # tasks in a row that failed at a place and worked elsewhere
 _NATURAL = frozenset({Cause.EXIT, Cause.EXCEPTION})  # failures that took the time such a task takes
 
 

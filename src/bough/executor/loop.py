@@ -488,6 +488,10 @@ class Executor:
             self._probes.forget()
         if self._welcome is None:
             if self._exit is None and not connection.why:
+                if self._lifetime.pilot:  # it has waited in a queue, perhaps: the way to the server was cut just now
+                    self._lost_at = self._lost_at or time.monotonic()
+                    self._wait_to_reconnect(time.monotonic())
+                    return
                 logs.error(
                     "server-hung-up", "the server closed the connection before it answered; start the executor again"
                 )

@@ -23,6 +23,8 @@ Setup = Annotated[str, Meta(max_length=65_536, pattern=NO_NUL)]
 Place = Annotated[str, Meta(max_length=4096, pattern=r"^[^\0\n]*\Z")]
 Handle = Annotated[str, Meta(max_length=4096, pattern=NO_NUL)]
 DefinedName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")]  # it becomes part of paths
+# where a relay listens: HOST or HOST:PORT
+ListenAddress = Annotated[str, Meta(max_length=256, pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]*)(:\d{1,5})?\Z")]
 MostPilots = Annotated[int, Meta(ge=1, le=100_000)]
 FewestPilots = Annotated[int, Meta(ge=0, le=100_000)]
 CoreHours = Annotated[float, Meta(ge=0, le=1e12)]
@@ -55,6 +57,7 @@ class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     idle: Duration = IDLE
     min_pilots: FewestPilots = 0  # that are kept, also while there is nothing to do
     budget: CoreHours = 0.0  # core-hours that its pilots may use in all; 0: no bound
+    relay_address: ListenAddress = ""  # of the relay for compute nodes; empty: all addresses of the head node
     partition: Directive = ""  # of the batch system, which others call queue; empty: its default
     account: Directive = ""  # that pays
     walltime: Duration = 0.0  # that a pilot is asked for with, 0: `WALLTIME`

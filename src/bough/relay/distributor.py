@@ -4,7 +4,8 @@ It keeps what the server gave for executors of one kind, its members, and tells 
 server's own numbers. It has no clock and no socket.
 
 Rules: every element is reported to its end once, or was stopped, whatever happens to the executor that had it. To hand
-something out, nothing walks all members or all spans; the member that was given something comes last.
+something out, nothing walks all members or all spans; the member that was given something comes last. A member on which
+much failed that worked elsewhere is suspended by the server's own rule.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from bough.model.ids import BlobId, ExecutorId, RecordId, Seconds, SpanId
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.model.runtimes import MAX_BACKLOG, MAX_SPAN, SHORT, TRUST, RunTime, span_size
+from bough.model.suspension import TROUBLED, describe_trouble, rest_after
 from bough.relay.members import NOTHING, Member, MemberSpan, Pool, Retry, ServerSpan, part_run, success
 from bough.wire.client_messages import Blob
 from bough.wire.executor_messages import ClearOut, EndElements, Report, RunSpan, StayOn, StopElements, WatchElements
@@ -50,11 +52,14 @@ class Distributor:
         self.capacity = capacity
         self.members: dict[ExecutorId, Member] = {}
         self.open = 0  # members that may be given work
+        self.troubled = TROUBLED  # tasks in a row that failed with a member and worked elsewhere: it is suspended
         self.max_span = MAX_SPAN  # most tasks of an array that a member is given at once
         self.server_spans: dict[SpanId, ServerSpan] = {}
         self.blobs: dict[BlobId, bytes] = {}
         self.directories: dict[int, WorkDirectory] = {}
         self.news: list[News] = []  # for the server
+        self.suspended: list[tuple[Member, Seconds, str]] = []  # since it was looked at last: whom, how long, and why
+        self.has_resized = False  # members were suspended, or are so no more
         self.speaking: dict[Member, None] = {}  # members with something in their outbox
         self._lacking_space: dict[ExecutorId, list[SpanId]] = {}  # what waits for space on the disk of the store
         self._pools: dict[Needs, Pool] = {}
@@ -62,6 +67,8 @@ class Distributor:
         self._untils: dict[Seconds, int] = {}  # of open members: when they leave, and how many then
         self._runtimes: OrderedDict[RecordId, RunTime] = OrderedDict()
         self._order = 0
+        self._troubled: dict[Member, None] = {}  # are to be suspended
+        self._resting: dict[Member, None] = {}  # are suspended
         self._cleared: ClearOut | None = None  # the site was taken back: nothing is handed out
         self._handlers: dict[type, Callable[..., None]] = {
             WorkSucceeded: self._on_ended,
@@ -227,6 +234,8 @@ class Distributor:
         self.shut(member)
         self.members.pop(member.number, None)
         self._lacking_space.pop(member.number, None)
+        self._troubled.pop(member, None)
+        self._resting.pop(member, None)
         failure = Failure(Cause.LOST, f"the executor on {member.host} was lost: {reason}")
         front = set(member.front(self.capacity))
         for part in list(member.parts.values()):
@@ -256,21 +265,70 @@ class Distributor:
             self._enqueue(server_span, first=True)
 
     def _open(self, member: Member) -> None:
-        if not member.is_open:
-            member.is_open = True
-            self.open += 1
-            self._untils[member.until] = self._untils.get(member.until, 0) + 1
-            self._refresh(member)
+        member.is_present = True
+        self._update_open(member)
 
     def shut(self, member: Member) -> None:
         """An executor shall be given nothing for now: its connection is gone, or it is leaving."""
-        if member.is_open:
-            member.is_open = False
-            self.open -= 1
-            self._untils[member.until] -= 1
-            if not self._untils[member.until]:
-                del self._untils[member.until]
-            self._refresh(member)
+        member.is_present = False
+        self._update_open(member)
+
+    def _update_open(self, member: Member) -> None:
+        may = member.is_present and not member.suspended
+        if may is member.is_open:
+            return
+        member.is_open = may
+        self.open += 1 if may else -1
+        count = self._untils.get(member.until, 0) + (1 if may else -1)
+        if count:
+            self._untils[member.until] = count
+        else:
+            del self._untils[member.until]
+        self._refresh(member)
+
+    # --- members that are suspended ---------------------------------------------------------------
+
+    def _compare_members(self, member: Member, server_span: ServerSpan, start: int, stop: int) -> None:
+        """What worked with this one had failed with others: that speaks against those, and for this one."""
+        member.trouble = 0
+        tries = server_span.tries or {}
+        some = range(start, stop) if stop - start < len(tries) else list(tries)
+        for index in [index for index in some if index in tries and start <= index < stop]:
+            for number in tries.pop(index):
+                other = self.members.get(number)
+                if other is not None and other is not member:
+                    other.trouble += 1
+                    if other.trouble >= self.troubled:
+                        self._troubled[other] = None
+
+    def _suspend(self, now: Seconds) -> None:
+        """Give a rest to those on which much failed that worked elsewhere; a longer one each time."""
+        troubled, self._troubled = self._troubled, {}
+        for member in troubled:
+            if not member.suspended and member.trouble >= self.troubled:
+                rest = rest_after(member.suspensions)
+                self.suspended.append((member, rest, describe_trouble(member.trouble)))
+                member.suspended = now + rest
+                member.suspensions += 1
+                member.trouble = 0
+                self._resting[member] = None
+                self._update_open(member)
+                self.has_resized = True
+
+    def end_rests(self, now: Seconds) -> bool:
+        """Give members work again whose rest is over; whether there were some."""
+        rested = [member for member in self._resting if member.suspended <= now]
+        for member in rested:
+            del self._resting[member]
+            member.suspended = 0.0
+            self._update_open(member)
+            self.has_resized = True
+        return bool(rested)
+
+    def _has_other(self, tried: set[ExecutorId]) -> bool:
+        """Whether a member that may be given work is not one of these."""
+        known = (self.members.get(number) for number in tried)
+        return self.open > sum(member is not None and member.is_open for member in known)
 
     def _refresh(self, member: Member) -> None:
         for pool in self._pools.values():
@@ -321,6 +379,8 @@ class Distributor:
         for low, high in ranges.take(part.left, news.start, news.stop):
             self.news.append(success(news, server_span.run.span, low, high, part.member.host))
             self._account_for(server_span, high - low)
+            if part.member.trouble or server_span.tries:
+                self._compare_members(part.member, server_span, low, high)
         server_span.returns = 0
         server_span.runtime.note(max(1, news.stop - news.start), news.seconds)
         self._drop_finished(part)
@@ -342,7 +402,7 @@ class Distributor:
         if news.failure.site and not server_span.is_chained:
             tries = server_span.tries = server_span.tries or {}
             tries.setdefault(index, set()).add(part.member.number)
-            if len(tries[index]) < min(_MOST_TRIES, self.open):
+            if len(tries[index]) < _MOST_TRIES and self._has_other(tries[index]):
                 self._pool(server_span.run.needs).retries.append(Retry(server_span, said))
                 return
         self.news.append(said)
@@ -425,6 +485,10 @@ class Distributor:
 
     def distribute(self, now: Seconds) -> None:
         """Hand out what waits, as far as there is room."""
+        if self._troubled:
+            self._suspend(now)
+        if self._resting:
+            self.end_rests(now)
         pools = [pool for pool in self._pools.values() if pool.server_spans or pool.retries]
         if len(pools) > 1:
             pools.sort(key=lambda pool: pool.order)
@@ -499,7 +563,7 @@ class Distributor:
             member = pool.other_taker(retry.avoid)
             if member is not None:
                 self._give_to(pool, retry.server_span, member, retry.index, retry.index + 1)
-            elif len(retry.avoid) >= self.open:
+            elif not self._has_other(retry.avoid):
                 self._tell(retry)
             else:
                 pool.retries.append(retry)

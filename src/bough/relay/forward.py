@@ -94,6 +94,7 @@ class ForwardedPeer(_End, HandshakeProtocol):
         assert self.transport is not None
         line = self._guests.line
         if line is None or self.over.done():
+            self._guests.sought_at = asyncio.get_running_loop().time()
             self.other = _End()
             self.transport.write(bytes(frame(_CUT_OFF)))
             self.transport.close()
@@ -128,6 +129,7 @@ class ForwardedPeers(TlsListener):
     def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
         super().__init__(say, proof_within=_LET_IN_WITHIN)
         self.line: RelayLine | None = None
+        self.sought_at = 0.0  # when somebody came last while there was none
 
     def gate(self, peer: str) -> ForwardedPeer:
         """One more."""

@@ -36,6 +36,7 @@ class Member:
         "directories",
         "host",
         "is_open",
+        "is_present",
         "load",
         "long_cores",
         "number",
@@ -44,6 +45,9 @@ class Member:
         "owed",
         "parts",
         "reported",
+        "suspended",
+        "suspensions",
+        "trouble",
         "until",
     )
 
@@ -51,7 +55,11 @@ class Member:
         self.number = number
         self.host = host
         self.until = until
-        self.is_open = False  # it may be given work
+        self.is_present = False  # it is connected, and does not leave
+        self.suspended: Seconds = 0.0  # until when it gets nothing, because too much went wrong there
+        self.suspensions = 0
+        self.trouble = 0  # tasks in a row that failed there and worked elsewhere
+        self.is_open = False  # it may be given work: it is present and not suspended
         self.cores_free = capacity.cores  # below 0 when something waits there behind others
         self.others: dict[str, float] | None = None  # amounts besides cores that are taken; mostly nothing is
         self.long_cores = 0.0  # held by what is not known to be short

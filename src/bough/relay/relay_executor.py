@@ -347,6 +347,8 @@ class RelayExecutor(asyncio.Protocol):
         if self._welcomed and self._loop.time() - self._spoke >= silence:
             self._write(frame(Heartbeat()))
         self.distributor.give_back_late(time.time())
+        if self.distributor.end_rests(time.time()):
+            self._owner.turn(self)
         self.flush()
 
     def leave(self, reason: str) -> None:

@@ -17,10 +17,12 @@ from bough.errors import SiteError, StoreHeld, UserError
 from bough.stores.store_lock import StoreLock, holder, is_held, who_holds
 from bough.transport import home
 from bough.transport.access import UNIX, Access, reachable_address, read_access, split_address, write_access
+from bough.transport.own_addresses import own_addresses
 
 NOTE, ACCESS, PORT, SOCKET = "relay.json", "access.json", "port", "relay.sock"
 _LONGEST = 100  # bytes of a socket's path
 _BACKLOG = 4096  # connections that may wait in the kernel
+_EVERYWHERE = "0.0.0.0"
 _GLANCE = 0.5  # seconds in which a lock that is only looked at is free again
 
 
@@ -91,10 +93,13 @@ def publish_access(access: Access) -> None:
     write_access(path, access)
 
 
-def bind(listen: str) -> tuple[socket.socket, str]:
-    """A listening socket, and the address by which executors reach it: HOST:PORT, or unix:PATH if no port is wanted."""
+def bind(listen: str) -> tuple[socket.socket, str, tuple[str, ...]]:
+    """A listening socket, and the address by which executors reach it: HOST:PORT, or unix:PATH if no port is wanted.
+
+    And, if it listens everywhere, other addresses for those who do not know the name of this host.
+    """
     if not listen or listen.startswith(UNIX):
-        return _bind_unix(listen.removeprefix(UNIX) or os.path.join(home.relay_dir(), SOCKET))
+        return *_bind_unix(listen.removeprefix(UNIX) or os.path.join(home.relay_dir(), SOCKET)), ()
     host, wanted = split_address(listen)
     listener = _bind_before(host) if not wanted else None
     if listener is None:
@@ -105,7 +110,8 @@ def bind(listen: str) -> tuple[socket.socket, str]:
     port = int(listener.getsockname()[1])
     if not wanted:
         home.write_private(os.path.join(home.relay_dir(), PORT), f"{port}\n".encode())
-    return listener, reachable_address(host, port)
+    also = tuple(f"{address}:{port}" for address in own_addresses()) if host == _EVERYWHERE else ()
+    return listener, reachable_address(host, port), also
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -1,7 +1,8 @@
 """The life of a relay: it listens, keeps one connection to its server, and gets it back when it is lost.
 
-Rule: without a server a relay that forwards has no executors: it closes their connections, they work on and try again
-until there is one. A relay that shares out work keeps them, and what they report, until its server is back.
+Rules: without a server a relay that forwards has no executors: it closes their connections, they work on and try again
+until there is one. A relay that shares out work keeps them, and what they report, until its server is back. A relay
+that nobody needs any more ends by itself, if it was told after how long: it may run where nobody looks.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import msgspec
-import uvloop
 
 from bough import logs
 from bough.errors import BoughError
@@ -35,6 +37,8 @@ _FIRST_PAUSE, _MOST_PAUSE = 0.2, 5.0  # seconds between tries to reach the serve
 _LOOK = 1.0  # seconds between updates of the note
 _PROOF = 20.0  # seconds that an executor has to prove itself: thousands may come at once
 _FAREWELL = 0.05  # seconds in which the last messages leave
+_DESERTED = 0.1  # part of the time for giving up after which it ends if no executor looks for its server either
+_PATIENCE = 20.0  # seconds that this is at least: executors try every few seconds
 
 
 class RelaySettings(msgspec.Struct, frozen=True):
@@ -45,6 +49,7 @@ class RelaySettings(msgspec.Struct, frozen=True):
     site: str = ""
     dispatch: bool = False  # share out work, in place of forwarding
     reconnect: float = 60.0  # seconds that an executor behind one that shares out work has to reconnect
+    give_up: float = 0.0  # seconds without a server after which it ends, 0: never
 
 
 def relay(settings: RelaySettings) -> int:
@@ -53,10 +58,19 @@ def relay(settings: RelaySettings) -> int:
     try:
         find_upstream(settings.server)  # first: what cannot be shall leave no trace
         allow_many_files()
-        return uvloop.run(Relay(settings).live())
+        return _find_runner()(Relay(settings).live())
     finally:
         relay_home.remove_note()
         lock.release()
+
+
+def _find_runner() -> Callable[[Coroutine[Any, Any, int]], int]:
+    """What runs the loop: uvloop, but for a relay at a site, to which nothing that is compiled but msgspec is sent."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run
+    return uvloop.run
 
 
 class Relay:
@@ -69,21 +83,26 @@ class Relay:
         self._note: RelayNote | None = None
         self._was_linked = False
         self._started = time.time()
+        self._also: tuple[str, ...] = ()  # other addresses at which executors reach it
 
     async def live(self) -> int:
         """Relay until told to end."""
         loop = asyncio.get_running_loop()
         self._told_to_end = asyncio.Event()
+        self._hurry = asyncio.Event()  # somebody says that there is a way to the server again
+        self._alone_since = loop.time()  # it has no server
         self._guests = ForwardedPeers(logs.reporter("peer-refused", logs.WARNING))
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._told_to_end.set)
-        loop.add_signal_handler(signal.SIGHUP, lambda: None)
+        loop.add_signal_handler(signal.SIGHUP, self._hurry.set)
         if self._settings.dispatch:
             self._work_sharing = WorkSharing(self._settings.reconnect)
             gc.freeze()  # what was loaded stays; looking through it again and again is what makes many executors slow
             gc.set_threshold(1_000_000, 50, 100)
         door = self._listen()
         work = [loop.create_task(self._keep_linked()), loop.create_task(self._keep_note())]
+        if self._settings.give_up:
+            work.append(loop.create_task(self._watch_need()))
         ending = loop.create_task(self._told_to_end.wait())
         logs.info(
             "relay-started", f"relaying {self._address}; executors are started with --server {relay_home.access_path()}"
@@ -112,7 +131,7 @@ class Relay:
             await asyncio.sleep(_FAREWELL)
 
     def _listen(self) -> TlsListener:
-        listener, self._address = relay_home.bind(self._settings.listen)
+        listener, self._address, self._also = relay_home.bind(self._settings.listen)
         context = None
         if not self._address.startswith(UNIX):
             cert, key, self._fingerprint = make_certificate(home.relay_dir())
@@ -146,13 +165,18 @@ class Relay:
                 self._guests.line = line
                 reason = await lost
                 self._guests.line = None
+                self._alone_since = asyncio.get_running_loop().time()
                 if self._work_sharing is not None:
                     self._work_sharing.cut_off()
                 logs.warning(
                     "server-lost", f"the server disconnected: {reason}; executors {self._what_happens} until it is back"
                 )
             pause = min(_MOST_PAUSE, 1.5 * pause) if pause else _FIRST_PAUSE
-            await asyncio.sleep(pause)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._hurry.wait()
+                    pause = 0.0
+            self._hurry.clear()
 
     async def _link(self, lost: asyncio.Future[str]) -> RelayLine:
         upstream, credentials = find_upstream(self._settings.server)  # again: a token may have been rotated
@@ -178,8 +202,25 @@ class Relay:
 
     def _publish(self, credentials: Access) -> None:
         """Write what executors need: our own address and pin, and the token that they prove to the server."""
-        access = Access(self._address, self._fingerprint, credentials.role, credentials.token, credentials.proven_to)
+        access = Access(
+            self._address, self._fingerprint, credentials.role, credentials.token, credentials.proven_to, self._also
+        )
         relay_home.publish_access(access)
+
+    async def _watch_need(self) -> None:
+        """Return when nobody needs it: no server for long, or neither a server nor executors, or its folder is gone."""
+        loop, limit = asyncio.get_running_loop(), self._settings.give_up
+        while os.path.exists(home.relay_dir()):
+            await asyncio.sleep(_LOOK)
+            if self._guests.line is not None:
+                continue
+            now = loop.time()
+            sought_at = now if self._connections() else self._guests.sought_at
+            reason = why_give_up(now - self._alone_since, now - sought_at, limit)
+            if reason:
+                logs.warning("relay-gave-up", reason)
+                return
+        logs.warning("relay-gave-up", f"the folder {home.relay_dir()} was removed")
 
     def _connections(self) -> int:
         if self._work_sharing is not None:
@@ -208,3 +249,11 @@ class Relay:
                 except BoughError as error:  # a full disk only keeps others from seeing it
                     logs.warning("note-not-written", str(error))
             await asyncio.sleep(_LOOK if self._was_linked else 0.05)
+
+
+def why_give_up(alone: float, unsought: float, limit: float) -> str:
+    """Why a relay without a server ends; empty: it does not. Seconds that it is alone, and since an executor came."""
+    if alone > limit:
+        return f"no server for {limit:g} s"
+    deserted = max(_PATIENCE, limit * _DESERTED)
+    return f"neither a server nor executors for {deserted:g} s" if min(alone, unsought) > deserted else ""

@@ -73,6 +73,7 @@ class RelayTurns:
         relay_executor.scheduled = False
         distributor = relay_executor.distributor
         distributor.distribute(time.time())
+        self._tell_suspended(relay_executor)
         size = 0
         while distributor.speaking and size < _MOST_SENT:
             member, _ = distributor.speaking.popitem()
@@ -90,6 +91,18 @@ class RelayTurns:
         if distributor.speaking:
             self.want(relay_executor)
         relay_executor.flush()
+
+    def _tell_suspended(self, relay_executor: RelayExecutor) -> None:
+        distributor = relay_executor.distributor
+        if distributor.suspended:
+            suspended, distributor.suspended = distributor.suspended, []
+            for member, rest, reason in suspended:
+                logs.warning(
+                    "executor-suspended", f"the executor on {member.host} is suspended for {rest:.0f} s: {reason}"
+                )
+        if distributor.has_resized:
+            distributor.has_resized = False
+            relay_executor.resized()
 
     def owe(self, peer: MemberPeer) -> None:
         """Acknowledge its reports in a moment, if nothing else is said to it before."""

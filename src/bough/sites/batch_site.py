@@ -2,7 +2,8 @@
 
 The job is found by its name, which has the key of the site and the number of the pilot in it, when nobody can say
 whether a submission was taken: then it is looked for before it is submitted again. If two jobs of a pilot should run
-all the same, the second one ends at once (see `far_side.start_text`). Rules: all pilots of a site are asked for in one
+all the same, the second one ends at once (see `far_side.start_text`). Compute nodes need to reach the head node only:
+a relay runs there, see `head_relay`. Rules: all pilots of a site are asked for in one
 command, and ended in one; what a batch system refuses is told in its own last line; a command that fails otherwise, or
 takes too long, is no answer.
 """
@@ -19,6 +20,7 @@ from bough.model.plurals import counted
 from bough.model.site_specs import PilotId, SiteSpec
 from bough.sites.batch_system import BatchSystem, JobRequest, JobStatus, find_batch_system, is_passing, last_line
 from bough.sites.errands import PATIENCE
+from bough.sites.head_relay import HeadRelay
 from bough.sites.head_site import HeadSite
 from bough.sites.site_kind import Checked, PilotStatus, Surroundings
 
@@ -28,7 +30,7 @@ _SETTLING: Final = 10.0  # seconds after which a submission without an answer ha
 class BatchSite(HeadSite):
     """See `site_kind`."""
 
-    steps = (*HeadSite.steps[:-1], "batch", "tunnel")
+    steps = (*HeadSite.steps[:-1], "batch", "tunnel", "relay")
 
     def __init__(self, name: str, spec: SiteSpec, around: Surroundings) -> None:
         if spec.batch == "none":
@@ -37,6 +39,23 @@ class BatchSite(HeadSite):
         self._system.script(_request(spec, "check", "/", "/"))  # what it cannot do is refused now
         self._prefix = f"bough-{around.key[:12]}-"
         super().__init__(name, spec, around)
+        self._relay = HeadRelay(name, spec.relay_address, self._errand, self._digest)
+        self._relay_said: dict[str, Any] = {}  # what the last errand said of it
+
+    def _digest(self) -> str:
+        assert self._archive is not None
+        return self._archive.digest
+
+    async def _make_way(self) -> None:
+        await super()._make_way()
+        await self._relay.ensure()
+
+    def _executor(self, pilot: PilotId) -> dict[str, Any]:
+        return {**super()._executor(pilot), "access": self._relay.access}
+
+    async def _check_relay(self) -> Checked:
+        await self.open()
+        return Checked(True, f"compute nodes reach this server by the relay on {self._relay.address}")
 
     async def _check_batch(self) -> Checked:
         await self._look()
@@ -112,6 +131,7 @@ class BatchSite(HeadSite):
         found: Mapping[str, JobStatus] = {}
         if handles:
             [did] = await self._ask([self._system.ask_statuses(handles.values())])
+            await self._relay.mend(self._relay_said)
             found = self._read(did)
         gone = {
             pilot: found.get(handles.get(pilot, ""), JobStatus(False))
@@ -163,6 +183,7 @@ class BatchSite(HeadSite):
     async def _ask(self, commands: list[list[str]]) -> list[dict[str, Any]]:
         patience = len(commands) * self._spec.patience + PATIENCE
         found = await self._errand("ask", patience=patience, commands=commands, limit=self._spec.patience)
+        self._relay_said = found
         return list(found["did"])
 
     def _names(self, did: dict[str, Any]) -> list[tuple[str, str]]:

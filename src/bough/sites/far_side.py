@@ -2,7 +2,8 @@
 
 It reads a request, one line of JSON, and what follows it from stdin, and answers with one marked line of JSON, so that
 what a login script prints does no harm. Rules: the standard library only, because nothing of ours may be there yet;
-nothing is believed to be private that belongs to somebody else; a pilot that was started before is found by its number.
+nothing is believed to be private that belongs to somebody else; a pilot that was started before is found by its number,
+and the relay of a site by its host: a site whose name leads to several hosts has a folder that they share.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -30,6 +32,8 @@ _LAST_WORDS = 2000  # bytes of a log
 _BEGIN = "runpy.run_module('bough.executor', None, '__main__')"
 _ALWAYS = {"SBATCH_NO_REQUEUE": "1"}  # a pilot whose node fails is lost; another one is asked for
 _ENDING = 8.0  # seconds that a pilot has to end in good order
+_RELAY = "runpy.run_module('bough.cli.main', None, '__main__')"
+_LINKED = 15.0  # seconds that a relay has to begin and to find the server
 
 
 class Trouble(Exception):
@@ -138,6 +142,7 @@ def _remove_unused(digest: str) -> None:
         for _, note in _notes(os.path.join(sites, key)):
             if _is_alive(note):
                 used.add(note["digest"])
+        used.update(note["digest"] for note in _relay_notes(os.path.join(sites, key)))
     programs = os.path.join(root(), "programs")
     for name in os.listdir(programs):
         if name.partition(".")[0] not in used:
@@ -179,9 +184,8 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
 def executor_argv(request: dict[str, Any]) -> list[str]:
     """What starts the executor of a pilot, after its setup; words may be added at the end."""
     programs = request.get("programs") or program_folder(request["digest"])
-    begin = f"import sys; sys.path.insert(0, {programs!r}); import runpy; {_BEGIN}"
-    access = os.path.join(site_folder(request["key"]), "access.json")
-    argv = [sys.executable, "-c", begin, "--server", access, *request["words"]]
+    access = request.get("access") or os.path.join(site_folder(request["key"]), "access.json")
+    argv = [sys.executable, "-c", _begin(programs, _BEGIN), "--server", access, *request["words"]]
     if request["setup"]:
         shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
         argv = [shell, "-l", "-c", request["setup"] + '\nexec "$@"', "bough", *argv]
@@ -198,13 +202,18 @@ def statuses(request: dict[str, Any]) -> dict[str, Any]:
         found[str(pilot)] = {"alive": alive, "reason": "" if alive else _last_words(folder)}
         if not alive:
             shutil.rmtree(folder, ignore_errors=True)
-    return {"pilots": found}
+    return {"pilots": found, "relay": relay_state(request["key"])}
 
 
 def cancel(request: dict[str, Any]) -> dict[str, Any]:
     """End pilots: they are told first, and killed if that takes too long; what they started goes, too."""
     folders = [pilot_folder(request["key"], pilot) for pilot in request["pilots"]]
-    notes = [note for note in map(_read_note, folders) if note is not None and _is_alive(note)]
+    _end([note for note in map(_read_note, folders) if note is not None and _is_alive(note)])
+    return {}
+
+
+def _end(notes: list[dict[str, Any]]) -> None:
+    """Have processes end: told first, killed with all of theirs if that takes too long."""
     for note in notes:
         _signal(note, signal.SIGTERM)
     until = time.monotonic() + _ENDING
@@ -213,6 +222,96 @@ def cancel(request: dict[str, Any]) -> dict[str, Any]:
     for note in filter(_is_alive, notes):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(note["pid"], signal.SIGKILL)
+
+
+def relay(request: dict[str, Any], data: bytes) -> dict[str, Any]:
+    """Have a relay run here, for hosts that reach only this one; the access file that they use.
+
+    The certificate and its key arrive behind the request. One that runs is found, unless it is of another program or
+    was started with other words.
+    """
+    home = _relay_home(request["key"])
+    note = _read_note(home, "note.json")
+    if note is not None and _is_alive(note):
+        if note["digest"] == request["digest"] and note["words"] == request["words"]:
+            said = _read_note(os.path.join(home, "relay"), "relay.json")
+            if said is not None and said["pid"] == note["pid"] and not said["linked"]:
+                _signal(note, signal.SIGHUP)  # it pauses between its tries: there is a way again
+            try:
+                return _publish(request["key"], home, note)
+            except Trouble:
+                if _is_alive(note):
+                    raise
+        _end([note])
+    private_folder(os.path.dirname(home))
+    private_folder(home)
+    folder = private_folder(os.path.join(home, "relay"))
+    sent = json.loads(data)
+    if not (os.path.exists(os.path.join(folder, "cert.pem")) and os.path.exists(os.path.join(folder, "key.pem"))):
+        write_private(os.path.join(folder, "key.pem"), sent["key"].encode())
+        write_private(os.path.join(folder, "cert.pem"), sent["certificate"].encode())
+    server = os.path.join(site_folder(request["key"]), "access.json")
+    begin = _begin(program_folder(request["digest"]), _RELAY)
+    argv = [sys.executable, "-c", begin, "relay", "start", "--server", server, *request["words"]]
+    with open(os.open(os.path.join(home, "log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as log:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd=home,
+            env={**os.environ, "BOUGH_HOME": home},
+        )
+    note = {"pid": process.pid, "began": _began(process.pid), "digest": request["digest"], "words": request["words"]}
+    write_private(os.path.join(home, "note.json"), json.dumps(note).encode())
+    return _publish(request["key"], home, note)
+
+
+def relay_state(key: str) -> str:
+    """How the relay that was started on this host is: "alive", "dead", or empty if none was."""
+    note = _read_note(_relay_home(key), "note.json")
+    return "" if note is None else "alive" if _is_alive(note) else "dead"
+
+
+def _publish(key: str, home: str, note: dict[str, Any]) -> dict[str, Any]:
+    """Wait until a relay has its server, and tell the hosts behind it where it is."""
+    until = time.monotonic() + _LINKED
+    while True:
+        said = _read_note(os.path.join(home, "relay"), "relay.json")
+        if said is not None and said["pid"] == note["pid"] and said["linked"]:
+            break
+        if not _is_alive(note):
+            raise Trouble(f"the relay on {socket.gethostname()} ended: {_last_words(home) or 'without a word'}")
+        if time.monotonic() > until:
+            words = _last_words(home) or "it says nothing"
+            raise Trouble(f"the relay on {socket.gethostname()} has not found the server within {_LINKED:g} s: {words}")
+        time.sleep(0.02)
+    with open(os.path.join(home, "relay", "access.json"), "rb") as file:
+        data = file.read()
+    path = os.path.join(site_folder(key), "nodes.json")
+    if not _holds(path, data):
+        write_private(path, data)
+    return {"access": path, "address": said["address"]}
+
+
+def _holds(path: str, data: bytes) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read() == data
+    except OSError:
+        return False
+
+
+def end_relay(request: dict[str, Any]) -> dict[str, Any]:
+    """End the relays of this site: the one on this host now, others when they miss their folder."""
+    site = site_folder(request["key"])
+    note = _read_note(_relay_home(request["key"]), "note.json")
+    if note is not None and _is_alive(note):
+        _end([note])
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.join(site, "nodes.json"))
+    shutil.rmtree(os.path.join(site, "relays"), ignore_errors=True)
     return {}
 
 
@@ -249,7 +348,8 @@ def start_text(request: dict[str, Any], folder: str) -> str:
 
 def ask(request: dict[str, Any]) -> dict[str, Any]:
     """Run commands of the batch system, one after the other; those that there are not are said to be missing."""
-    return {"did": [_command(argv, request["limit"]) for argv in request["commands"]]}
+    did = [_command(argv, request["limit"]) for argv in request["commands"]]
+    return {"did": did, "relay": relay_state(request["key"])}
 
 
 def ended(request: dict[str, Any]) -> dict[str, Any]:
@@ -317,6 +417,7 @@ def _login_environment() -> dict[str, str]:
 def forget(request: dict[str, Any]) -> dict[str, Any]:
     """Remove what belongs to this site, its access file first."""
     folder, path = site_folder(request["key"]), socket_place(request["key"])
+    end_relay(request)
     for name in (os.path.join(folder, "access.json"), path):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
@@ -337,9 +438,28 @@ def _notes(folder: str) -> list[tuple[str, dict[str, Any]]]:
     return [(name, note) for name, note in found if note is not None]
 
 
-def _read_note(folder: str) -> dict[str, Any] | None:
+def _relay_home(key: str) -> str:
+    """Where the relay on this host lives."""
+    return os.path.join(site_folder(key), "relays", socket.gethostname())
+
+
+def _relay_notes(folder: str) -> list[dict[str, Any]]:
+    """Of those that run; whether one on another host does is not known here."""
+    relays = os.path.join(folder, "relays")
+    names = os.listdir(relays) if os.path.isdir(relays) else []
+    found = [(name, _read_note(os.path.join(relays, name), "note.json")) for name in names]
+    here = socket.gethostname()
+    return [note for name, note in found if note is not None and (name != here or _is_alive(note))]
+
+
+def _begin(programs: str, what: str) -> str:
+    """What Python is told to do, with the packages of an unpacked archive."""
+    return f"import sys; sys.path.insert(0, {programs!r}); import runpy; {what}"
+
+
+def _read_note(folder: str, name: str = "pilot.json") -> dict[str, Any] | None:
     try:
-        with open(os.path.join(folder, "pilot.json"), encoding="utf-8") as file:
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
             note: dict[str, Any] = json.load(file)
             return note
     except (OSError, ValueError):
@@ -392,7 +512,10 @@ def _last_words(folder: str) -> str:
 # --- the errand -----------------------------------------------------------------------------------------
 
 
-_DEEDS = {deed.__name__: deed for deed in (look, start, statuses, cancel, forget, submit, ask, ended, missing)}
+_WITH_LOAD = {"install": install, "prepare": prepare, "relay": relay}
+_DEEDS = {
+    deed.__name__: deed for deed in (look, start, statuses, cancel, forget, submit, ask, ended, missing, end_relay)
+}
 
 
 def run(line: bytes, rest: io.BufferedIOBase) -> dict[str, Any]:
@@ -405,8 +528,8 @@ def serve(request: dict[str, Any], data: bytes = b"") -> dict[str, Any]:
     """Do what a request says; data may belong to it."""
     what = request["what"]
     try:
-        if what in {"install", "prepare"}:
-            return {"ok": {"install": install, "prepare": prepare}[what](request, data)}
+        if what in _WITH_LOAD:
+            return {"ok": _WITH_LOAD[what](request, data)}
         return {"ok": _DEEDS[what](request)}
     except (Trouble, OSError) as error:
         return {"trouble": str(error)}

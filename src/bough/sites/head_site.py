@@ -19,13 +19,13 @@ from bough.model.resources import show_bytes
 from bough.model.site_specs import PLENTY, RESOURCE, PilotId, SiteSpec
 from bough.sites.bootstrap import TAG, Archive, make_archive
 from bough.sites.errands import PATIENCE, Connection, LocalConnection
+from bough.sites.head_relay import GIVE_UP
 from bough.sites.site_kind import Checked, Surroundings
 from bough.sites.ssh_connection import SshConnection
 from bough.transport.access import NO_CERTIFICATE, UNIX, Access
 
 _ROOM: Final = 100_000_000  # bytes that must be free there
 _SKEW: Final = 30.0  # seconds that clocks may differ: access and timestamps do not need more
-_GIVE_UP: Final = 7200.0  # seconds that an executor waits for a server: a laptop sleeps for an hour
 _LOAD: Final = 600.0  # seconds for the archive to arrive
 
 
@@ -152,7 +152,7 @@ class HeadSite:
         spec = self._spec
         idle = 0.0 if spec.min_pilots else spec.idle  # where some are kept the server lets go of the others
         words = ["--site", self._name, "--pilot", str(pilot), "--idle-timeout", f"{idle:g}"]
-        words += ["--give-up", f"{_GIVE_UP:g}", "--resource", f"{RESOURCE}{self._name}={PLENTY}"]
+        words += ["--give-up", f"{GIVE_UP:g}", "--resource", f"{RESOURCE}{self._name}={PLENTY}"]
         if spec.cores_per_pilot:
             words += ["--cores", f"{spec.cores_per_pilot:g}"]
         if spec.shared_dir:

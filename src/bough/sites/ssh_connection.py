@@ -33,6 +33,7 @@ class SshConnection:
         self._master: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
+        self._forwarded: set[str] = set()  # sockets there
 
     @property
     def is_open(self) -> bool:
@@ -49,6 +50,7 @@ class SshConnection:
             return True
 
     async def _connect(self) -> None:
+        self._forwarded.clear()
         options = ["-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-o", "ClearAllForwardings=yes", "-T"]
         argv = ["ssh", "-S", self._control, *_PLAIN, *_KEEP, *options, "--", self.host, "exec cat >/dev/null"]
         try:
@@ -89,7 +91,10 @@ class SshConnection:
         return there
 
     async def forward(self, there: str, here: str) -> None:
-        """Let whoever connects to a Unix socket there reach one here."""
+        """Let whoever connects to a Unix socket there reach one here; again, if its file there was removed."""
+        if there in self._forwarded:  # ssh would say that it does so already, and not make the file
+            await self._run(["-O", "cancel", "-R", f"{there}:{here}", "--", self.host], b"", PATIENCE)
+        self._forwarded.add(there)
         found = await self._run(["-O", "forward", "-R", f"{there}:{here}", "--", self.host], b"", PATIENCE)
         if found.code:
             raise SiteError(

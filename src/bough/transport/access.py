@@ -42,6 +42,7 @@ class Access(msgspec.Struct, frozen=True):
     role: str = ""
     token: str = ""
     server_fingerprint: str = ""  # behind a relay: of the server that checks the token; the other one is the relay's
+    also: tuple[str, ...] = ()  # other addresses of the same relay: not every host knows it by the same one
 
     @property
     def is_unix(self) -> bool:
@@ -105,8 +106,8 @@ def read_access(path: str) -> Access:
         access = msgspec.json.decode(data, type=Access)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise UserError(f"{path} is not an access file: {error}") from error
-    if not access.is_unix:
-        split_address(access.address)
+    for address in () if access.is_unix else (access.address, *access.also):
+        split_address(address)
     return access
 
 
@@ -200,10 +201,7 @@ def token_path(role: str) -> str:
 
 def read_token(role: str) -> str:
     """The token of a role, as text."""
-    path = token_path(role)
-    text = read_private(path, "the token file", 4096).decode("ascii", "replace").strip()
-    token_bytes(text, path)
-    return text
+    return _read_token(token_path(role))
 
 
 def site_token(site: str) -> str:
@@ -212,6 +210,10 @@ def site_token(site: str) -> str:
     if not os.path.exists(path):
         make_server_dir()
         write_private(path, f"{_new_token()}\n".encode())
+    return _read_token(path)
+
+
+def _read_token(path: str) -> str:
     text = read_private(path, "the token file", 4096).decode("ascii", "replace").strip()
     token_bytes(text, path)
     return text
@@ -221,6 +223,16 @@ def revoke_site_token(site: str) -> None:
     """The token of a site is worth nothing from now on."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(_site_token_path(site))
+
+
+def site_secret(site: str, role: str) -> bytes:
+    """The token of a site's executors as the server checks it, at the socket of that site and behind its relay.
+
+    A `UserError` when it was revoked: only `site_token` makes one.
+    """
+    if role != "execute":
+        raise UserError(f"the socket of site {site} is for its executors")
+    return token_bytes(_read_token(_site_token_path(site)), f"the token of site {site}")
 
 
 def _site_token_path(site: str) -> str:

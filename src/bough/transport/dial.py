@@ -20,7 +20,7 @@ import ssl
 import time
 from typing import NamedTuple
 
-from bough.errors import PeerLost, ProtocolError, UserError
+from bough.errors import BoughError, PeerLost, ProtocolError, UserError
 from bough.transport.access import Access, split_address, token_bytes
 from bough.transport.tls import check_pin, client_context
 from bough.wire.client_messages import VERSION, Challenge, Proof, Refused
@@ -31,7 +31,7 @@ _context = functools.cache(client_context)  # one for all connections of a proce
 Place = tuple[int, tuple[object, ...] | str]  # family and address of a socket
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 _FRESH = 60.0  # seconds that a name's addresses are believed: asking again takes long just when the network is cut
-_places: dict[tuple[str, int], tuple[float, list[Place]]] = {}
+_places: dict[tuple[str, ...], tuple[float, list[Place]]] = {}  # by addresses: when they were looked up, best first
 
 
 class Dialled(NamedTuple):
@@ -46,29 +46,51 @@ def places(access: Access) -> list[Place]:
     """Where a server may be; looks the name up now and then."""
     if access.is_unix:
         return [(socket.AF_UNIX, access.path)]
-    host, port = split_address(access.address)
-    looked, found = _places.get((host, port), (0.0, []))
+    key = _names(access)
+    looked, known = _places.get(key, (0.0, []))
     now = time.monotonic()
-    if not found or now - looked > _FRESH:
+    if not known or now - looked > _FRESH:
+        found = _look_up(access)
+        known = [*(place for place in known if place in found), *(place for place in found if place not in known)]
+        _places[key] = (now, known)
+    return known
+
+
+def _names(access: Access) -> tuple[str, ...]:
+    return (access.address, *access.also)
+
+
+def _look_up(access: Access) -> list[Place]:
+    """The places of all its names; one that is not known here does no harm if another is."""
+    found: list[Place] = []
+    problem: BoughError | None = None
+    for name in _names(access):
+        host, port = split_address(name)
         try:
             answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except UnicodeError as error:
-            raise UserError(f"the address {access.address!r} names no host") from error
+        except UnicodeError:
+            problem = problem or UserError(f"the address {name!r} names no host")
         except OSError as error:
-            raise unreachable(access.address, error) from error
-        found = sorted(((int(family), address) for family, *_, address in answers), key=lambda it: it[0])
-        _places[host, port] = (now, found)
-    return found
+            problem = problem or unreachable(name, error)
+        else:
+            found += sorted(((int(family), address) for family, *_, address in answers), key=lambda it: it[0])
+    if problem is not None and not found:
+        raise problem
+    return list(dict.fromkeys(found))
 
 
 def try_next_place(access: Access) -> None:
     """A place has failed: the other ones come first from now on."""
-    if access.is_unix:
-        return
-    key = split_address(access.address)
-    if key in _places:
-        looked, found = _places[key]
-        _places[key] = (looked, [*found[1:], *found[:1]])
+    if not access.is_unix and _names(access) in _places:
+        looked, found = _places[_names(access)]
+        _places[_names(access)] = (looked, [*found[1:], *found[:1]])
+
+
+def _prefer(access: Access, place: Place) -> None:
+    """The server was found there: it comes first from now on."""
+    if not access.is_unix and _names(access) in _places:
+        looked, found = _places[_names(access)]
+        _places[_names(access)] = (looked, [place, *(other for other in found if other != place)])
 
 
 def tune(sock: socket.socket) -> None:
@@ -84,6 +106,7 @@ class Dialling:
 
     def __init__(self, access: Access, place: Place) -> None:
         self._access = access
+        self._place = place
         self._token = token_bytes(access.token, f"the access to {access.address}")
         self._secure: ssl.SSLSocket | None = None
         self._is_trusted = False  # the server is the pinned one
@@ -139,6 +162,7 @@ class Dialling:
                 raise PeerLost(text, transient=True)
             self._heard += chunk
         challenge = self._understand(bytes(self._heard[:size]))
+        _prefer(self._access, self._place)
         nonce = os.urandom(NONCE)
         proof = prove(self._access.role, self._token, challenge.nonce, nonce, self._access.proven_to)
         return Dialled(line, proof, bytes(self._heard[size:]))
@@ -202,18 +226,24 @@ def unreachable(where: str, error: OSError) -> PeerLost:
 def dial(access: Access, timeout: float = 10.0) -> Dialled:
     """Connect; at most about `timeout` seconds later there is a connection or an error. The socket is blocking.
 
-    The caller sends one frame next: the proof, if there is one, then its hello.
+    The caller sends one frame next: the proof, if there is one, then its hello. Of several places each has its share of
+    the time, and one at which somebody else answers does not hide the others.
     """
     if not access.is_proven:
         return Dialled(_dial_unix(access.path, timeout), None, b"")
     deadline = time.monotonic() + timeout
     found = places(access)
-    for place in found[:-1]:
+    problem: BoughError | None = None
+    for left, place in zip(range(len(found), 0, -1), found, strict=True):
+        now = time.monotonic()
         try:
-            return _open(access, place, deadline)
-        except PeerLost:
+            return _open(access, place, now + (deadline - now) / left)
+        except (PeerLost, UserError, ProtocolError) as error:
+            if problem is None or not isinstance(problem, PeerLost):  # it may be back: that matters most
+                problem = error
             try_next_place(access)
-    return _open(access, found[-1], deadline)
+    assert problem is not None
+    raise problem
 
 
 def _open(access: Access, place: Place, deadline: float) -> Dialled:

@@ -30,7 +30,7 @@ def make_certificate(folder: str = "") -> tuple[str, str, str]:
     folder = folder or make_server_dir()
     cert, key = os.path.join(folder, "cert.pem"), os.path.join(folder, "key.pem")
     if not (os.path.exists(cert) and os.path.exists(key)):
-        key_text, cert_text = _self_signed()
+        key_text, cert_text = new_certificate()
         write_private(key, key_text)
         write_private(cert, cert_text)
     return cert, key, read_fingerprint(cert, key)
@@ -53,8 +53,8 @@ def fingerprint(der: bytes) -> str:
     return hashlib.sha256(der).hexdigest()
 
 
-def _self_signed() -> tuple[bytes, bytes]:
-    """A new key and certificate as PEM."""
+def new_certificate() -> tuple[bytes, bytes]:
+    """A new key and certificate as PEM; signed by itself."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -456,3 +456,92 @@ def test_what_waits_for_space_is_named_as_the_server_knows_it_until_it_has_ended
     assert distributor.space_awaited() == [7]
     distributor.back(bench.members[0], {first})
     assert distributor.space_awaited() == []  # it says so again
+
+
+# --- members that are suspended -------------------------------------------------------------------------
+
+MISSING = Failure(Cause.EXIT, "there is no such program", site=True)
+
+
+def fail_and_work(bench: Bench, count: int, bad: Member, good: Member, first: int = 1) -> None:
+    """Tasks fail with one member for reasons of its place, and work with the other."""
+    for span in range(first, first + count):
+        bench.give(span)
+        told = dict(zip(bench.members, bench.runs(now=1000.0), strict=True))
+        if told[good]:  # it had room the longest: let the other one be next
+            bench.report(good, WorkSucceeded(told[good][0].span, 0, 1, 0.1))
+            bench.give(span + 1000)
+            told = dict(zip(bench.members, bench.runs(now=1000.0), strict=True))
+        assert told[bad], "it gets nothing any more"
+        assert bench.report(bad, WorkFailed(told[bad][0].span, 0, MISSING)) == []
+        [again] = dict(zip(bench.members, bench.runs(now=1000.0), strict=True))[good]
+        [said] = bench.report(good, WorkSucceeded(again.span, 0, 1, 0.1))
+        assert isinstance(said, WorkSucceeded)
+    bench.distribute(now=1000.0)
+
+
+def test_a_member_on_which_much_fails_that_works_elsewhere_is_suspended_and_comes_back() -> None:
+    bench = Bench(2)
+    bad, good = bench.members
+    fail_and_work(bench, 4, bad, good)
+    assert bad.is_open
+    fail_and_work(bench, 1, bad, good, first=10)
+    assert not bad.is_open
+    assert bench.distributor.open == 1
+    assert bench.distributor.has_resized
+    [(member, rest, reason)] = bench.distributor.suspended
+    assert (member, rest) == (bad, 60.0)
+    assert reason == "5 tasks in a row failed there and worked elsewhere"
+    bench.give(20)
+    bench.give(21)
+    assert bench.runs(now=1059.0)[0] == []
+    assert not bench.distributor.end_rests(1059.0)
+    assert bench.distributor.end_rests(1060.0)
+    assert bad.is_open
+    assert len(bench.runs(now=1060.0)[0]) == 1
+
+
+def test_a_suspended_member_that_reconnects_is_still_suspended_and_rests_longer_the_next_time() -> None:
+    bench = Bench(2)
+    bad, good = bench.members
+    fail_and_work(bench, 5, bad, good)
+    bench.distributor.shut(bad)
+    bench.distributor.back(bad, set())
+    assert not bad.is_open
+    assert bench.distributor.end_rests(2000.0)
+    assert bad.is_open
+    bench.distributor.suspended.clear()
+    fail_and_work(bench, 5, bad, good, first=50)
+    assert [rest for _, rest, _ in bench.distributor.suspended] == [120.0]
+    bench.distributor.lose(bad, "it left")
+    assert not bench.distributor.end_rests(1e9)
+    assert bench.distributor.open == 1
+
+
+def test_what_works_at_a_place_speaks_for_it() -> None:
+    bench = Bench(2)
+    bad, good = bench.members
+    fail_and_work(bench, 4, bad, good)
+    bench.give(90)
+    bench.give(91)
+    for member, [run] in zip(bench.members, bench.runs(), strict=True):
+        bench.report(member, WorkSucceeded(run.span, 0, 1, 0.1))
+    fail_and_work(bench, 4, bad, good, first=100)
+    assert bad.is_open
+
+
+def test_what_failed_at_a_suspended_member_waits_for_another_one() -> None:
+    bench = Bench(2)
+    bad, good = bench.members
+    fail_and_work(bench, 4, bad, good)
+    bench.give(30)
+    bench.give(31)
+    runs = dict(zip(bench.members, bench.runs(now=1000.0), strict=True))
+    assert bench.report(bad, WorkFailed(runs[bad][0].span, 0, MISSING)) == []  # the other one is busy
+    bad.trouble = 5
+    bench.distributor._troubled[bad] = None
+    assert bench.runs(now=1000.0) == [[], []]
+    assert not bad.is_open
+    assert bench.news() == []
+    bench.report(good, WorkSucceeded(runs[good][0].span, 0, 1, 0.1))
+    assert len(bench.runs(now=1000.0)[1]) == 1

@@ -55,6 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="with --dispatch: time that an executor whose connection was lost has to reconnect (60s)",
     )
+    start.add_argument(
+        "--give-up", type=duration, default=0.0, metavar="TIME", help="end after this time without a server (never)"
+    )
     add_log_level(start)
     start.add_argument("--detach", action="store_true", help="run in the background; returns once it has its server")
     add_verb(verbs, "status", "say whether a relay runs here, and for how many", EXAMPLES[3:4])
@@ -74,9 +77,11 @@ def _start(args: argparse.Namespace, output: Output) -> int:
     server = _whole(args.server or os.environ.get("BOUGH_SERVER", ""))
     begin_log(args)
     if not args.detach:
-        return relay(RelaySettings(server, args.listen, args.site, args.dispatch, args.reconnect))
+        return relay(RelaySettings(server, args.listen, args.site, args.dispatch, args.reconnect, args.give_up))
     words = ["relay", "start", "--site", args.site, "--listen", args.listen, "--reconnect", f"{args.reconnect:g}"]
     words += log_level_words(args)
+    if args.give_up:
+        words += ["--give-up", f"{args.give_up:g}"]
     if args.dispatch:
         words.append("--dispatch")
     if server:

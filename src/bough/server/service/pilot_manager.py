@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final
 
 from bough import logs
@@ -39,7 +40,7 @@ from bough.server.service.stranger_gates import GuardedSocket
 from bough.server.turns.shell import Shell
 from bough.sites.site_kind import SiteKind, Surroundings, find_kind
 from bough.transport import home
-from bough.transport.access import NO_CERTIFICATE, revoke_site_token, site_token, token_bytes
+from bough.transport.access import NO_CERTIFICATE, revoke_site_token, site_secret, site_token
 from bough.transport.admission import PeerListener
 from bough.wire import questions
 from bough.wire.executor_messages import Leave
@@ -470,12 +471,8 @@ def _doorman(site: str, make_peer: Callable[[], PeerConnection]) -> PeerListener
         peer.site = site
         return peer
 
-    def token_of(role: str) -> bytes:
-        if role != "execute":
-            raise UserError(f"the socket of site {site} is for its executors")
-        return token_bytes(site_token(site), f"the token of site {site}")
-
-    return PeerListener(make, token_of, NO_CERTIFICATE, say=logs.reporter("peer-refused", logs.WARNING))
+    say = logs.reporter("peer-refused", logs.WARNING)
+    return PeerListener(make, partial(site_secret, site), NO_CERTIFICATE, say=say)
 
 
 def _cache() -> str:

@@ -96,7 +96,7 @@ class RelayPeers:
         if transport is None:
             return
         name = f"the relay {hello.pid} on host {hello.host}"
-        door = _ChannelListener(self._make, self.fingerprint or NO_CERTIFICATE, name)
+        door = _ChannelListener(self._maker(connection.site), self.fingerprint or NO_CERTIFICATE, name, connection.site)
 
         def lost(reason: str) -> None:
             self.lines.discard(line)
@@ -110,11 +110,18 @@ class RelayPeers:
         line.watch(self._heartbeat)
         logs.info("relay-joined", f"{name} joined")
 
-    def _make(self) -> PeerConnection:
-        return PeerConnection(self._listener, self._dirty, quotas=self.quotas)
+    def _maker(self, site: str) -> Callable[[], PeerConnection]:
+        """What peers behind a relay talk to; one that came by the door of a site brings peers of that site only."""
+
+        def make() -> PeerConnection:
+            peer = PeerConnection(self._listener, self._dirty, quotas=self.quotas)
+            peer.site = site
+            return peer
+
+        return make
 
     def _problem(self, connection: PeerConnection, hello: RelayHello, *, alone: bool) -> BoughError | None:
-        if connection.role not in {"owner", "execute"} or connection.site:
+        if connection.role not in {"owner", "execute"}:
             return UserError("this access file is not for relays; ask for one with bough server access --role execute")
         if hello.version != VERSION:
             return ProtocolError(
@@ -126,14 +133,18 @@ class RelayPeers:
 
 
 class _ChannelListener:
-    """Admits the peers that come by the channels of one relay."""
+    """Admits the peers that come by the channels of one relay; those behind the relay of a site know its token."""
 
-    def __init__(self, make: Callable[[], PeerConnection], fingerprint: str, name: str) -> None:
-        from bough.transport.access import secret
+    def __init__(self, make: Callable[[], PeerConnection], fingerprint: str, name: str, site: str) -> None:
+        from bough.transport.access import secret, site_secret
         from bough.transport.admission import PeerListener
 
         self._name = name
-        doorman = PeerListener(make, secret, fingerprint, say=logs.reporter("peer-refused", logs.WARNING))
+        say = logs.reporter("peer-refused", logs.WARNING)
+        if site:
+            doorman = PeerListener(make, partial(site_secret, site), NO_CERTIFICATE, say=say)
+        else:
+            doorman = PeerListener(make, secret, fingerprint, say=say)
         self._gates = StrangerGates(doorman)
 
     def receive(self, channel: Channel, peer: str) -> None:

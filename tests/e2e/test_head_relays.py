@@ -1,0 +1,218 @@
+"""Compute nodes that reach only their head node, in network namespaces, with a real sshd: they run tasks.
+
+Through cuts of the link, crashes of the server and of the relay, and a laptop that sleeps; in the end nothing is left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from compute_nodes import Cluster, ClusterShop
+from processes import PATIENCE, is_alive, read
+from slurm_clusters import need_slurm
+from ssh_hosts import is_listening, need_sshd
+from workshop import link
+
+import bough
+from bough.api.session.session import opened_sessions
+
+KIND = "[bough.sites]\ntest-nodes = node_site:NodeSite\n"
+
+
+class NodeShop(ClusterShop):
+    """A server, and a cluster as a site of the kind `node_site`."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> None:
+        super().__init__(folder, monkeypatch, cluster.head)
+        self.cluster = cluster
+        offered = folder / "offered" / "bough_test_nodes-1.0.dist-info"
+        offered.mkdir(parents=True)
+        (offered / "METADATA").write_text("Metadata-Version: 2.1\nName: bough-test-nodes\nVersion: 1.0\n")
+        (offered / "entry_points.txt").write_text(KIND)
+        self.shop.environment["PYTHONPATH"] = f"{folder / 'offered'}:{Path(__file__).parent}"
+        self.shop.start("--reconnect", "60s")
+
+    def add(self, **fields: object) -> None:
+        lead = f'set -- {shlex.join(self.cluster.on_node)} "$@"'
+        spec = {"kind": "test-nodes", "ssh": "alpha", "cores_per_pilot": 2, "setup": lead, **fields}
+        lines = [f"{name} = {json.dumps(value)}" for name, value in spec.items()]
+        (self.folder / "sites.toml").write_text("\n".join(["[alpha]", *lines, ""]))
+        self.bough("site", "add", "--file", "sites.toml")
+
+    def access(self) -> dict[str, object]:
+        [path] = self.cluster.head.home.rglob("nodes.json")
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        return dict(json.loads(path.read_text()))
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterShop]:
+    need_sshd()
+    need_slurm()
+    folder = tmp_path / "w"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with link() as made:
+        cluster = Cluster(folder, made, slurm=True)
+        shop = None
+        try:
+            shop = ClusterShop(folder, monkeypatch, cluster.head)
+            shop.cluster = cluster
+            shop.shop.start("--reconnect", "60s")
+            yield shop
+        finally:
+            if shop is not None:
+                shop.shop.clean_up()
+            cluster.remove()
+            opened_sessions.clear()
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeShop]:
+    need_sshd()
+    folder = tmp_path / "w"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with link() as made:
+        cluster = Cluster(folder, made)
+        shop = None
+        try:
+            shop = NodeShop(folder, monkeypatch, cluster)
+            yield shop
+        finally:
+            if shop is not None:
+                shop.shop.clean_up()
+            cluster.remove()
+            opened_sessions.clear()
+
+
+def test_a_node_that_sees_only_its_head_node_runs_tasks_through_everything(nodes: NodeShop) -> None:
+    cluster, notes, gate = nodes.cluster, nodes.folder / "notes", nodes.folder / "gate"
+    nodes.add()
+    wait = f"echo begun >> {notes}; while [ ! -e {gate} ]; do sleep 0.05; done; echo ended >> {notes}"
+    with bough.Session(nodes.shop.address, name="nodes") as session:
+        assert session.command("hostname").result(PATIENCE).stdout.strip() == "node1"
+        assert session.submit(pow, 2, 10).result(PATIENCE) == 1024
+        [relay] = cluster.relays()
+        [pilot] = cluster.head.executors()[:1]
+        access = nodes.access()
+        host, _, port = str(access["address"]).rpartition(":")
+        assert host == "alpha-head"  # which the node cannot look up
+        assert f"{cluster.head_address}:{port}" in access["also"]  # type: ignore[operator]
+        assert cluster.reaches(cluster.head_address, int(port))
+        assert not cluster.reaches(cluster.link.here, cluster.head.port)
+        for pid in (relay, pilot):
+            assert str(access["token"]).encode() not in read(f"/proc/{pid}/cmdline") + read(f"/proc/{pid}/environ")
+        task = session.command(wait)
+        nodes.until(notes.exists, "the task to begin")
+        cluster.link.cut()
+        nodes.until(lambda: "relay-lost" in nodes.log(), "the server to notice")
+        cluster.link.mend()
+        nodes.until(lambda: "reconnected with 1 span" in nodes.log(), "the executor to reconnect")
+        nodes.shop.kill()
+        nodes.shop.start("--reconnect", "60s")
+        nodes.until(lambda: nodes.log().count("reconnected with 1 span") >= 2, "the executor to find the next server")
+        assert cluster.relays() == [relay]  # it was found, not started again
+        gate.touch()
+        assert task.result(PATIENCE).returncode == 0
+        assert is_alive(pilot)
+        assert session.submit(pow, 2, 11).result(PATIENCE) == 2048
+    assert notes.read_text().split() == ["begun", "ended"]
+    nodes.bough("site", "remove", "alpha")
+    assert not cluster.relays()
+    assert not cluster.head.executors()
+    nodes.until(lambda: not cluster.head.processes(), "the connection to end")
+    assert not list(cluster.head.home.rglob("*.json"))
+    assert not list(cluster.head.home.rglob("*.pem"))
+
+
+def test_a_laptop_that_slept_finds_everything_again(nodes: NodeShop) -> None:
+    """Server and ssh stop, packets vanish, and the connection is forgotten by those who stayed awake."""
+    cluster, gate = nodes.cluster, nodes.folder / "gate"
+    nodes.add()
+    with bough.Session(nodes.shop.address, name="sleep") as session:
+        task = session.command(
+            f"echo begun > {nodes.folder}/begun; while [ ! -e {gate} ]; do sleep 0.05; done; echo slept"
+        )
+        nodes.until((nodes.folder / "begun").exists, "the task to begin")
+        [relay] = cluster.relays()
+        assert nodes.shop.server is not None
+        asleep = nodes.shop.server.family()
+        for pid in asleep:
+            os.kill(pid, signal.SIGSTOP)
+        cluster.link.cut()
+        cluster.head.forget_connections()
+        nodes.until(lambda: "server-lost" in cluster.relay_log(), "the relay to notice")
+        gate.touch()
+        nodes.until(lambda: not any(str(gate) in words for words in cluster.head.processes().values()), "its end")
+        cluster.link.mend()
+        for pid in asleep:
+            os.kill(pid, signal.SIGCONT)
+        assert task.result(PATIENCE).stdout == "slept\n"
+        assert cluster.relays() == [relay]
+        assert session.submit(pow, 3, 3).result(PATIENCE) == 27
+
+
+def test_a_relay_that_was_killed_is_started_again_where_it_was(nodes: NodeShop) -> None:
+    cluster, notes, gate = nodes.cluster, nodes.folder / "notes", nodes.folder / "gate"
+    nodes.add(relay_address=cluster.head_address)
+    with bough.Session(nodes.shop.address, name="killed") as session:
+        task = session.command(f"echo run >> {notes}; while [ ! -e {gate} ]; do sleep 0.05; done")
+        nodes.until(notes.exists, "the task to begin")
+        access = nodes.access()
+        host, _, port = str(access["address"]).rpartition(":")
+        assert host == cluster.head_address
+        assert not access.get("also")
+        assert is_listening(cluster.head.port, cluster.link.there)
+        assert not is_listening(int(port), cluster.link.there)  # it listens where it was told to only
+        [relay] = cluster.relays()
+        os.kill(relay, signal.SIGKILL)
+        nodes.until(lambda: cluster.relays() not in ([], [relay]), "the next relay")
+        nodes.until(lambda: "reconnected with 1 span" in nodes.log(), "the executor to reconnect")
+        gate.touch()
+        assert task.result(PATIENCE).returncode == 0
+        assert nodes.access() == access
+    assert notes.read_text().split() == ["run"]
+    nodes.bough("site", "remove", "alpha")
+    assert not cluster.relays()
+
+
+def test_a_node_of_slurm_that_sees_only_its_head_node_runs_tasks_through_everything(slurm: ClusterShop) -> None:
+    cluster, notes, gate = slurm.cluster, slurm.folder / "notes", slurm.folder / "gate"
+    assert cluster.slurm is not None
+    quick = ("--cores-per-pilot", "1", "--poll", "0.3s", "--walltime", "10m")
+    slurm.bough("site", "add", "alpha", "--ssh", "alpha", "--batch", "slurm", *quick)
+    assert "ok    relay" in slurm.bough("site", "test", "alpha")
+    wait = f"echo begun >> {notes}; while [ ! -e {gate} ]; do sleep 0.05; done; echo ended >> {notes}"
+    with bough.Session(slurm.shop.address, name="slurm") as session:
+        assert session.command("hostname; echo $SLURM_JOB_NAME").result(PATIENCE).stdout.startswith("node1\nbough-")
+        assert session.submit(pow, 2, 10).result(PATIENCE) == 1024
+        task = session.command(wait)
+        slurm.until(notes.exists, "the task to begin")
+        [relay] = cluster.relays()
+        [job] = cluster.slurm.jobs()
+        cluster.link.cut()
+        slurm.until(lambda: "relay-lost" in slurm.log(), "the server to notice")
+        cluster.link.mend()
+        slurm.until(lambda: "reconnected with 1 span" in slurm.log(), "the executor to reconnect")
+        slurm.shop.kill()
+        slurm.shop.start("--reconnect", "60s")
+        slurm.until(lambda: slurm.log().count("reconnected with 1 span") >= 2, "the executor to find the next server")
+        os.kill(relay, signal.SIGKILL)
+        slurm.until(lambda: cluster.relays() not in ([], [relay]), "the next relay")
+        slurm.until(lambda: [one["state"] for one in slurm.shop.entries()] == ["active"], "the executor to find it")
+        gate.touch()
+        assert task.result(PATIENCE).returncode == 0
+        assert cluster.slurm.jobs() == [job]
+    assert notes.read_text().split() == ["begun", "ended"]
+    slurm.bough("site", "remove", "alpha")
+    slurm.until(lambda: not cluster.slurm.jobs(), "the job to end")
+    slurm.until(lambda: not cluster.head.processes(), "everything to end")
+    assert not list(cluster.head.home.rglob("*.json"))
