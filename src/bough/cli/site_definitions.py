@@ -77,6 +77,7 @@ def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--idle", type=duration, metavar="TIME", help=f"an executor without work leaves after this time ({IDLE:g}s)"
     )
+    parser.add_argument("--poll", type=duration, metavar="TIME", help="time between two looks at pilots that wait")
     parser.add_argument("--min-pilots", type=count, metavar="N", help="executors that are kept without work, too (0)")
     parser.add_argument(
         "--budget", type=amount, metavar="CORE_HOURS", help="core-hours that its executors may use in all (no bound)"
