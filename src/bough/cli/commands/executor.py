@@ -270,7 +270,7 @@ def _list(args: argparse.Namespace, output: Output) -> int:
             *(_amounts(e, name) for name in columns),
             *(e.get("tasks", ""), _left(e["until"])),
         ]
-        for e in found
+        for e in sorted(found, key=lambda entry: entry["executor"])
     ]
     heads = ["ID", "STATE", "SITE", "HOST", "PID", "PYTHON", *map(str.upper, columns), "TASKS", "LEFT"]
     output.table(heads, rows)
