@@ -218,7 +218,9 @@ def _flag_words(args: argparse.Namespace) -> list[str]:
 
 def _common_words(args: argparse.Namespace) -> list[str]:
     if not 0 < args.cores < math.inf:
-        raise UserError(f"--cores {args.cores:g}: give a number of them that an executor can have")
+        raise UserError(
+            f"--cores {args.cores:g}: an executor has more than 0 cores; leave the option out for all of this machine"
+        )
     if args.gpus is not None:
         within("--gpus", args.gpus, Gpus)
     words = ["--cores", f"{args.cores:g}", "--site", args.site, "--give-up", f"{args.give_up:g}"]
