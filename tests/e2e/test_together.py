@@ -16,7 +16,7 @@ import pytest
 from processes import Processes, Script, published, started, until
 
 import bough
-from bough.errors import StoreFailed, StoreHeld, UserError
+from bough.errors import StoreFailed, StoreHeld, TaskFailed, UserError
 
 
 @pytest.fixture
@@ -323,3 +323,13 @@ def test_commands_whose_output_finds_the_store_full_run_again_when_there_is_spac
         assert task.result(60).stdout == "".join(f"{number}\n" for number in range(1, 10_000))
         assert task.attempts == 2  # and that cost it no retry, of which it has none
     assert (here / "runs").read_text().split() == ["again", "again"]
+
+
+def test_a_command_that_fills_the_disk_with_its_own_output_fails_and_says_why(small: Path, here: Path) -> None:
+    """Its stderr may have found no space either, and to run it again would be in vain."""
+    with bough.Session(store=small / "store", cores=1, on_failure="ignore") as session:
+        task = session.command("head -c 8000000 /dev/zero > {o:w}", o=str(small / "big"))
+        with pytest.raises(TaskFailed, match=f"exit code 1; the disk of {small} was full"):
+            task.result(60)
+        assert task.attempts == 1
+        assert not list(small.glob("*big*"))

@@ -64,6 +64,8 @@ def test_many_executors_run_nothing_and_all_succeed(service: Service, monkeypatc
     assert not (service.folder / "made").exists()
     listed = service.bough("executor", "list").stdout
     assert listed.count("emulated") == COUNT
+    numbers = [int(line.split()[0]) for line in listed.splitlines()[1:]]
+    assert numbers == sorted(numbers)
 
 
 def test_a_chain_of_functions_passes_through(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -297,7 +297,9 @@ def add_verb(
 def _unknown(name: str) -> str:
     if os.path.exists(name):
         return f"there is no command {name!r}; to run a workflow: bough run {name}"
-    return f"there is no command {name!r}{did_you_mean(name, COMMANDS) or '; see bough --help'}"
+    return (
+        f"there is no command {name!r}{did_you_mean(name, [*COMMANDS, '--help', '--version']) or '; see bough --help'}"
+    )
 
 
 def _usage(*, all_of_them: bool = False) -> str:

@@ -23,7 +23,7 @@ from bough.api.session.session import Session, opened_sessions
 from bough.cli.halt_file import HaltFile
 from bough.cli.main import INTERRUPTED, report
 from bough.cli.targets.locate import ServerLocation
-from bough.errors import BoughError, TaskFailed, UserError
+from bough.errors import BoughError, TaskFailed
 from bough.model.states import ENDED, UNSUCCESSFUL, labels_of
 from bough.model.terminal_text import harmless_name
 
@@ -101,7 +101,7 @@ def watched_run(work: Callable[[], int], options: Mapping[str, object], *, silen
     all_done = counts["done"] == counts.total()
     if code == 0 and not all_done and (strict or unseen):
         code = 1
-    was_refused = code == UserError.exit_code and not counts.total()  # its one line says all
+    was_refused = code not in {0, 1} and not counts.total()  # its one line says all
     if not silent and not was_refused and (opened_sessions or strict):
         said = summary(counts, picture.reused, show_seconds(picture.seconds))
         print(f"{said}{_HOW_TO_RERUN if picture.reused else ''}", file=sys.stderr)

@@ -93,7 +93,7 @@ def in_plain_words(reason: str) -> str:
     """What msgspec says is wrong with a value, for people."""
     for theirs, ours in _PLAINER:
         reason = reason.replace(theirs, ours)
-    return reason
+    return reason.removesuffix(".0")  # "a number >= 0"
 
 
 def check_bounds(message: T) -> T:

@@ -253,3 +253,12 @@ def test_what_holds_a_nul_is_no_command(how):
             plan_command(text, given, cwd="/w", **how)
     with pytest.raises(InvalidWorkload, match="NUL"):
         plan_sweep("x {a}", product(a=["\0"]), {}, cwd="/w")
+
+
+def test_a_task_that_an_f_string_put_into_the_text_is_refused():
+    for shown in ("<task 1 (pow): waiting>", "<task 12.3: done>", "<array of 3 tasks: 3 waiting>"):
+        for text in (f"sort {shown} > out.txt", ["sort", shown]):
+            with pytest.raises(InvalidWorkload, match=r"a task as Python shows it; give it as a parameter"):
+                plan_command(text, {}, cwd="/w")
+    plan_command("sort <task 1>out", {}, cwd="/w")
+    plan_command("echo '<task >'; echo a: b > c", {}, cwd="/w")

@@ -91,6 +91,12 @@ def test_the_version_is_told(bough: Call) -> None:
 
 def test_an_unknown_command_suggests_the_one_that_was_meant(bough: Call) -> None:
     assert bough("statuz") == (2, "", "bough: there is no command 'statuz'; did you mean status?\n")
+    assert bough("--versoin") == (2, "", "bough: there is no command '--versoin'; did you mean --version?\n")
+
+
+def test_a_number_below_the_bounds_is_told_plainly(bough: Call) -> None:
+    code, _, err = bough("submit", "--cores", "-1", "--", "true")
+    assert (code, "it must be a number >= 0;" in err) == (2, True), err
 
 
 def test_a_file_in_place_of_a_command_suggests_run(bough: Call, workshop: Workshop) -> None:

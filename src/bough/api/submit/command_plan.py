@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -68,6 +69,8 @@ class CommandPlan:
             self.parts = _joined(words, text, verbatim=verbatim)
         if not self.text.strip():
             raise InvalidWorkload("the command is empty")
+        if "<task " in self.text or "<array of " in self.text:
+            _refuse_shown(self.text)
 
     def needs(self) -> tuple[tuple[str, ...], tuple[Any, ...]]:
         """Files and tasks it needs, each once."""
@@ -203,6 +206,14 @@ class CommandPlan:
             if any(new is not old for new, old in zip(factors, space.factors, strict=True)):
                 return type(space)(None, *factors)
         return space
+
+
+def _refuse_shown(text: str) -> None:
+    """Refuse what an f-string makes of a task: the text by which Python shows one."""
+    found = re.search(r"<(?:task \d|array of \d)[^<>]*: [^<>]*>", text)
+    if found is not None:
+        way = "give it as a parameter, as in s.command('sort {x:r}', x=task), or use its result()"
+        raise InvalidWorkload(f"the command holds {found[0]:.60}, a task as Python shows it; {way}")
 
 
 def _joined(words: Sequence[str], given: Sequence[object], *, verbatim: bool) -> list[Part]:

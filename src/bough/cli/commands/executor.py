@@ -226,7 +226,9 @@ def _flag_words(args: argparse.Namespace) -> list[str]:
 
 def _common_words(args: argparse.Namespace) -> list[str]:
     if not 0 < args.cores < math.inf:
-        raise UserError(f"--cores {args.cores:g}: give a number of them that an executor can have")
+        raise UserError(
+            f"--cores {args.cores:g}: an executor has more than 0 cores; leave the option out for all of this machine"
+        )
     if args.gpus is not None:
         within("--gpus", args.gpus, Gpus)
     words = ["--cores", f"{args.cores:g}", "--site", args.site, "--give-up", f"{args.give_up:g}"]
@@ -284,7 +286,7 @@ def _list(args: argparse.Namespace, output: Output) -> int:
             *(_amounts(e, name) for name in columns),
             *(e.get("tasks", ""), _left(e["until"])),
         ]
-        for e in found
+        for e in sorted(found, key=lambda entry: entry["executor"])
     ]
     heads = ["ID", "STATE", "SITE", "HOST", "PID", "PYTHON", *map(str.upper, columns), "TASKS", "LEFT"]
     output.table(heads, rows)

@@ -16,6 +16,7 @@ import os
 import re
 import stat
 
+from bough.executor.disk_space_wait import lacks_space
 from bough.model.files import hidden_path
 from bough.model.outcomes import Output, kept_time
 
@@ -57,6 +58,11 @@ class Outputs:
         """Outputs that were not written, as "slot (path)"; a slot that was made of its path says nothing."""
         gone = [(slot, str(self._known[slot])) for slot, path in self.hidden.items() if not os.path.lexists(path)]
         return [path if _slot_of(os.path.basename(path)) in slot else f"{slot} ({path})" for slot, path in gone]
+
+    def full_folder(self) -> str:
+        """A folder of an output whose disk is full now, with what was written there; empty if none is."""
+        folders = {os.path.dirname(path) for path in self.hidden.values()}
+        return next((folder for folder in sorted(folders) if lacks_space(folder)), "")
 
     def show(self) -> tuple[Output, ...]:
         """Give the outputs their names."""

@@ -417,7 +417,9 @@ class CommandRunner:
             return Failure(Cause.SIGNAL, f"killed by signal {number} ({_signal_name(number)})", signal=number)
         code = os.WEXITSTATUS(status)
         if code:
-            return Failure(Cause.EXIT, exit_message(code), exit_code=code)
+            full = outputs.full_folder() if outputs else ""
+            reason = f"; the disk of {full} was full" if full else ""
+            return Failure(Cause.EXIT, exit_message(code) + reason, exit_code=code)
         missing = outputs.missing() if outputs else []
         if missing:
             return Failure(Cause.MISSING_OUTPUT, f"did not write its output {', '.join(missing)}", exit_code=0)
