@@ -23,7 +23,7 @@ from bough.wire.client_messages import VERSION, Blob
 from bough.wire.executor_messages import Acknowledged, ExecutorHello, ExecutorWelcome, Report, RunSpan
 from bough.wire.framing import Frames, frame_list, server_frames
 
-PATIENCE = 60.0
+PATIENCE = 120.0  # seconds; a watcher has a low priority
 BASH = ("/bin/bash", "-eo", "pipefail", "-c")
 
 

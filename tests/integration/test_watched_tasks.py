@@ -355,9 +355,10 @@ def test_a_function_that_ends_the_watcher_is_set_aside_and_others_go_on(watched:
 
 
 def test_floods_of_firings_are_cut_and_reported(watched: Watched) -> None:
+    began = time.monotonic()
     span = watched.run("seq 1 100000", one(Regex("stdout", "1"), Emit("n"), repeat=True))
     succeeded(watched.end(span))
-    assert 10 <= len(watched.seen(span)) <= 100
+    assert 10 <= len(watched.seen(span)) <= 10 * (time.monotonic() - began + 2)
     messages = [trouble.message for trouble in watched.seen(span, Trouble)]
     assert messages[0] == "it fires too often: at most 10 firings a second and 10000 in all are told"
     assert messages[-1].endswith("firings were left out")

@@ -153,6 +153,7 @@ class Watcher:
                 next_round = now + min(max(_ROUND[0], 2 * spent), _ROUND[1])
             elif files.is_behind:
                 files.read_some(now)
+            self._cells[JUDGED] = files.judged  # whoever waits for the end of a task sees that it is not in vain
             self._notice_lateness(now)
             self._by_the_clock(now)
             self._tell_all()
@@ -328,7 +329,6 @@ class Watcher:
             )
 
     def _send(self, message: TaskSeen | TaskDrained) -> None:
-        self._cells[JUDGED] = self._around.files.judged
         self._sock.sendall(frame(message))
 
 
