@@ -152,7 +152,7 @@ class _Slurm(_PsijSystem):
 
     def mended(self, out: str) -> str:
         """Three columns, whatever a reason has in it."""
-        lines = [line.split(None, 2) for line in out.splitlines() if line.strip()]
+        lines = [line.strip().split(None, 2) for line in out.splitlines() if line.strip()]
         return "\n".join(" ".join([*line[:2], (line[2:] or ["None"])[0].replace(" ", "_")]) for line in lines) or "-"
 
     def ask_names(self) -> list[str]:
