@@ -17,7 +17,7 @@ _DOUBLED: Final = 6  # times, after which it is the longest
 
 def rest_after(suspensions: int) -> Seconds:
     """How long an executor gets nothing that was suspended so often before: twice as long each time."""
-    return min(_REST * 2 ** min(suspensions, _DOUBLED), _LONGEST_REST)
+    return min(_REST * 2.0 ** min(suspensions, _DOUBLED), _LONGEST_REST)
 
 
 def describe_trouble(trouble: int) -> str:
