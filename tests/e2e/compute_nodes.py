@@ -35,8 +35,14 @@ class Cluster:
         self._add_node()
         self.slurm = ClusterSlurm(self) if slurm else None
         more = f"SLURM_CONF={self.slurm.conf}" if self.slurm is not None else ""
-        on_head = [*link.inside, *named(f"{name}-head")]
-        self.head = SshHost(folder, name, address=link.there, prefix=on_head, more=more)
+        self.head = SshHost(folder, name, address=link.there, prefix=self._inside(f"{name}-head"), more=more)
+
+    def _inside(self, host: str) -> list[str]:
+        return [*self.link.inside, *named(host)]
+
+    def rename_head(self, host: str) -> None:
+        """The sshd that is started next believes that its host has this name."""
+        self.head.prefix = self._inside(host)
 
     def _add_node(self) -> None:
         head, node = self.link.name, self.node

@@ -45,7 +45,7 @@ class SshHost:
         more: str = "",
     ) -> None:
         self.address = address
-        self._prefix = prefix
+        self.prefix = prefix
         self.name = name
         self.folder = folder / name
         self.home = self.folder / "home"
@@ -96,7 +96,7 @@ class SshHost:
     def start(self) -> None:
         """Let others connect."""
         self.sshd = subprocess.Popen(
-            [*self._prefix, SSHD, "-D", "-f", str(self.config), "-E", str(self.folder / "sshd.log")],
+            [*self.prefix, SSHD, "-D", "-f", str(self.config), "-E", str(self.folder / "sshd.log")],
             start_new_session=True,
         )
         until(lambda: is_listening(self.port, self.address), f"sshd {self.name}", story=self.said)

@@ -114,6 +114,7 @@ def test_a_node_that_sees_only_its_head_node_runs_tasks_through_everything(nodes
         nodes.until(notes.exists, "the task to begin")
         cluster.link.cut()
         nodes.until(lambda: "relay-lost" in nodes.log(), "the server to notice")
+        nodes.until(lambda: "site-unreached" in nodes.log(), "ssh to give up")  # and it tries again and again
         cluster.link.mend()
         nodes.until(lambda: "reconnected with 1 span" in nodes.log(), "the executor to reconnect")
         nodes.shop.kill()
@@ -184,7 +185,31 @@ def test_a_relay_that_was_killed_is_started_again_where_it_was(nodes: NodeShop) 
     assert not cluster.relays()
 
 
-def test_a_node_of_slurm_that_sees_only_its_head_node_runs_tasks_through_everything(slurm: ClusterShop) -> None:
+def test_a_site_with_several_login_nodes_has_a_relay_where_the_connection_is(nodes: NodeShop) -> None:
+    """The next connection leads to another host, as round robin does; executors follow the file that they share."""
+    cluster, notes, gate = nodes.cluster, nodes.folder / "notes", nodes.folder / "gate"
+    nodes.add()
+    with bough.Session(nodes.shop.address, name="login") as session:
+        task = session.command(f"echo run >> {notes}; while [ ! -e {gate} ]; do sleep 0.05; done")
+        nodes.until(notes.exists, "the task to begin")
+        assert str(nodes.access()["address"]).startswith("alpha-head:")
+        [first] = cluster.relays()
+        cluster.head.cut()
+        cluster.rename_head("alpha-login2")
+        cluster.head.start()
+        nodes.until(lambda: str(nodes.access()["address"]).startswith("alpha-login2:"), "a relay on the other host")
+        os.kill(first, signal.SIGSTOP)  # on another host it would have no way to the server
+        nodes.until(lambda: "reconnected with 1 span" in nodes.log(), "the executor to follow")
+        gate.touch()
+        assert task.result(PATIENCE).returncode == 0
+        os.kill(first, signal.SIGCONT)
+        assert len(cluster.relays()) == 2
+    assert notes.read_text().split() == ["run"]
+    nodes.bough("site", "remove", "alpha")
+    nodes.until(lambda: not cluster.relays(), "both relays to end")
+
+
+def test_a_node_of_slurm_that_sees_only_its_head_node_runs_tasks(slurm: ClusterShop) -> None:
     cluster, notes, gate = slurm.cluster, slurm.folder / "notes", slurm.folder / "gate"
     assert cluster.slurm is not None
     quick = ("--cores-per-pilot", "1", "--poll", "0.3s", "--walltime", "10m")
@@ -202,9 +227,6 @@ def test_a_node_of_slurm_that_sees_only_its_head_node_runs_tasks_through_everyth
         slurm.until(lambda: "relay-lost" in slurm.log(), "the server to notice")
         cluster.link.mend()
         slurm.until(lambda: "reconnected with 1 span" in slurm.log(), "the executor to reconnect")
-        slurm.shop.kill()
-        slurm.shop.start("--reconnect", "60s")
-        slurm.until(lambda: slurm.log().count("reconnected with 1 span") >= 2, "the executor to find the next server")
         os.kill(relay, signal.SIGKILL)
         slurm.until(lambda: cluster.relays() not in ([], [relay]), "the next relay")
         slurm.until(lambda: [one["state"] for one in slurm.shop.entries()] == ["active"], "the executor to find it")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -15,11 +17,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from relay_site import Relay, Site
-from service_client import until
+from service_client import is_alive, until
 
+from bough.errors import SiteError
 from bough.executor.server_connection import connect
 from bough.model.resources import Needs
 from bough.sites.bootstrap import make_archive
+from bough.sites.errands import LocalConnection
+from bough.sites.head_relay import HeadRelay
 from bough.transport.access import Access, read_access, write_access
 from bough.transport.tls import new_certificate
 from bough.wire.client_messages import VERSION, Refused
@@ -136,3 +141,71 @@ def test_a_relay_runs_on_a_host_that_has_only_python_and_the_archive(site: Site)
     finally:
         bare.kill()
         bare.wait()
+
+
+# --- the other side --------------------------------------------------------------------------------------
+
+
+class FarSide:
+    """Errands on this very machine."""
+
+    def __init__(self, site: Site, access: Path) -> None:
+        self.folder = site.folder / "cache"
+        self.archive = make_archive(str(site.folder / "archives"))
+        self.errand("look", shared_dir="")
+        self.errand("install", self.archive.data)
+        self.errand("prepare", access.read_bytes())
+
+    def errand(self, what: str, load: bytes = b"", **fields: object) -> dict[str, object]:
+        return asyncio.run(self.do(what, load, **fields))
+
+    async def do(self, what: str, load: bytes = b"", patience: float = 60.0, **fields: object) -> dict[str, object]:
+        request = {"what": what, "key": "k" * 32, "digest": self.archive.digest, **fields}
+        return await LocalConnection("").errand(request, load, patience)
+
+    def relay(self, *words: str) -> int:
+        """Have a relay run; its process."""
+        key, certificate = new_certificate()
+        load = json.dumps({"key": key.decode(), "certificate": certificate.decode()}).encode()
+        found = self.errand("relay", load, words=["--listen", "127.0.0.1:0", "--give-up", "1h", *words])
+        assert read_access(str(found["access"])).address == found["address"]
+        [note] = self.folder.rglob("relays/*/note.json")
+        return int(json.loads(note.read_text())["pid"])
+
+
+def test_the_relay_of_a_site_is_started_once_and_ends_with_the_site(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.begin()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(site.folder / "cache"))
+    there = FarSide(site, add_site(site, "alpha"))
+    assert there.errand("statuses", pilots=[])["relay"] == ""
+    first = there.relay()
+    try:
+        assert there.relay() == first
+        assert there.errand("statuses", pilots=[])["relay"] == "alive"
+        access = read_access(str(next(there.folder.rglob("nodes.json"))))
+        os.kill(first, signal.SIGKILL)
+        until(lambda: there.errand("statuses", pilots=[])["relay"] == "dead", "the relay to die")
+        second = there.relay()
+        assert second != first
+        assert read_access(str(next(there.folder.rglob("nodes.json")))) == access  # executors find it where it was
+        third = there.relay("--site", "alpha")  # started otherwise, it is another one
+        assert third != second
+        assert not is_alive(second)
+        there.errand("install", there.archive.data)
+        assert list(there.folder.rglob("complete"))  # the program of a relay that runs is kept
+    finally:
+        there.errand("forget")
+    assert not is_alive(third)
+    assert not list(there.folder.rglob("*.json"))
+
+
+def test_a_relay_that_cannot_listen_says_so(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.begin()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(site.folder / "cache"))
+    there = FarSide(site, add_site(site, "alpha"))
+    relay = HeadRelay("alpha", "nowhere.invalid", there.do, lambda: there.archive.digest)
+    with pytest.raises(SiteError, match=r"cannot listen on nowhere\.invalid.* name another .* with --relay-address"):
+        asyncio.run(relay.ensure())
+    there.errand("forget")

@@ -37,8 +37,7 @@ _FIRST_PAUSE, _MOST_PAUSE = 0.2, 5.0  # seconds between tries to reach the serve
 _LOOK = 1.0  # seconds between updates of the note
 _PROOF = 20.0  # seconds that an executor has to prove itself: thousands may come at once
 _FAREWELL = 0.05  # seconds in which the last messages leave
-_DESERTED = 0.1  # part of the time for giving up after which it ends if no executor looks for its server either
-_PATIENCE = 20.0  # seconds that this is at least: executors try every few seconds
+_DESERTED = 60.0  # seconds after which it gives up if no executor looks for its server either: they try every few
 
 
 class RelaySettings(msgspec.Struct, frozen=True):
@@ -255,5 +254,4 @@ def why_give_up(alone: float, unsought: float, limit: float) -> str:
     """Why a relay without a server ends; empty: it does not. Seconds that it is alone, and since an executor came."""
     if alone > limit:
         return f"no server for {limit:g} s"
-    deserted = max(_PATIENCE, limit * _DESERTED)
-    return f"neither a server nor executors for {deserted:g} s" if min(alone, unsought) > deserted else ""
+    return f"neither a server nor executors for {_DESERTED:g} s" if min(alone, unsought) > _DESERTED else ""

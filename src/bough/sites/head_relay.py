@@ -15,10 +15,12 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
+from bough.errors import SiteError
 from bough.transport.tls import new_certificate
 
 GIVE_UP: Final = 7200.0  # seconds without a server: a laptop sleeps for an hour
 _EVERYWHERE: Final = "0.0.0.0"
+_CANNOT: Final = "cannot listen"  # as a relay says it
 _STARTING: Final = 45.0  # seconds for it to begin and to find the server
 
 
@@ -54,7 +56,12 @@ class HeadRelay:
         async with self._lock:
             key, certificate = new_certificate()
             load = json.dumps({"certificate": certificate.decode(), "key": key.decode()}).encode()
-            found = await self._errand("relay", load, _STARTING, digest=self._digest(), words=self._words)
+            try:
+                found = await self._errand("relay", load, _STARTING, digest=self._digest(), words=self._words)
+            except SiteError as error:
+                if _CANNOT not in str(error):
+                    raise
+                raise SiteError(f"{error}; name another of its addresses with --relay-address") from error
             self.access, self.address = str(found["access"]), str(found["address"])
         return self.access
 

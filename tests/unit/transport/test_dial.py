@@ -14,7 +14,7 @@ from door_workshop import DEADLINE, open_door
 
 from bough.errors import BoughError, PeerLost, ProtocolError, UserError
 from bough.transport.access import Access
-from bough.transport.dial import dial
+from bough.transport.dial import dial, places
 from bough.transport.tls import make_certificate, server_context
 from bough.wire.client_messages import VERSION, Challenge, Refused
 from bough.wire.framing import frame
@@ -157,3 +157,48 @@ def test_a_unix_socket_has_no_proof(tmp_path: Path) -> None:
         sock, proof, leftover = dial(Access(f"unix:{path}"), DEADLINE)
         assert (proof, leftover) == (None, b"")
         sock.close()
+
+
+# --- several addresses -----------------------------------------------------------------------------------
+
+
+def test_a_server_is_found_at_another_of_its_addresses_and_first_there_the_next_time() -> None:
+    deed, fingerprint = says(bytes(frame(Challenge(VERSION, b"n" * 32))))
+    address, thread = serve_once(deed)
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        closed = f"127.0.0.1:{unused.getsockname()[1]}"
+    access = Access(
+        f"nowhere.invalid:{address.rpartition(':')[2]}", fingerprint, "submit", TOKEN, "", (closed, address)
+    )
+    dial(access, DEADLINE).sock.close()
+    thread.join(DEADLINE)
+    assert [place[1][1] for place in places(access)] == [int(one.rpartition(":")[2]) for one in (address, closed)]
+
+
+def test_somebody_else_at_one_address_does_not_hide_the_server_at_another() -> None:
+    stranger, thread = serve_once(lambda sock: sock.sendall(b"220 mail ready\r\n"))
+    deed, fingerprint = says(bytes(frame(Challenge(VERSION, b"n" * 32))))
+    address, other = serve_once(deed)
+    dial(Access(stranger, fingerprint, "submit", TOKEN, "", (address,)), DEADLINE).sock.close()
+    thread.join(DEADLINE)
+    other.join(DEADLINE)
+
+
+def test_an_address_that_swallows_everything_leaves_the_others_their_time() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as mute:
+        deed, fingerprint = says(bytes(frame(Challenge(VERSION, b"n" * 32))))
+        address, thread = serve_once(deed)
+        silent = f"127.0.0.1:{mute.getsockname()[1]}"
+        dial(Access(silent, fingerprint, "submit", TOKEN, "", (address,)), 4.0).sock.close()
+        thread.join(DEADLINE)
+
+
+def test_of_several_problems_the_one_that_may_pass_is_told() -> None:
+    stranger, thread = serve_once(lambda sock: sock.sendall(b"220 mail ready\r\n"))
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        closed = f"127.0.0.1:{unused.getsockname()[1]}"
+    with pytest.raises(PeerLost):
+        dial(Access(closed, "0" * 64, "submit", TOKEN, "", (stranger,)), DEADLINE)
+    thread.join(DEADLINE)
+    with pytest.raises(PeerLost, match=r"nowhere\.invalid"):
+        dial(Access("nowhere.invalid:1", "0" * 64, "submit", TOKEN, "", ("elsewhere.invalid:1",)), DEADLINE)

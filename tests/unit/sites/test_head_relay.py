@@ -1,0 +1,75 @@
+"""The relay on a head node, as the server sees it: what is asked for there, and what is not said twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from typing import Any
+
+import msgspec
+import pytest
+
+from bough.model.site_specs import SiteSpec
+from bough.sites.head_relay import HeadRelay, listen_address
+
+
+class Host:
+    """Does errands, and notes them."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, bytes, dict[str, object]]] = []
+
+    async def __call__(self, what: str, load: bytes = b"", patience: float = 30.0, **fields: object) -> dict[str, Any]:
+        self.asked.append((what, load, fields))
+        return {"access": "/home/u/nodes.json", "address": "head:7071"} if what == "relay" else {}
+
+
+@pytest.mark.parametrize(
+    ("said", "listens"),
+    [
+        ("", "0.0.0.0:0"),
+        ("head-ib0", "head-ib0:0"),
+        ("10.1.0.1", "10.1.0.1:0"),
+        ("10.1.0.1:7071", "10.1.0.1:7071"),
+        ("[fd00::1]", "[fd00::1]:0"),
+        ("[fd00::1]:7071", "[fd00::1]:7071"),
+    ],
+)
+def test_it_listens_where_the_definition_says(said: str, listens: str) -> None:
+    assert msgspec.convert({"relay_address": said}, SiteSpec).relay_address == said
+    assert listen_address(said) == listens
+
+
+@pytest.mark.parametrize("said", ["a b", "-x y", "host:port", "host:123456", "a/b", "unix:/x", "[::1", "x\n"])
+def test_what_is_no_address_is_refused(said: str) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"relay_address": said}, SiteSpec)
+
+
+def test_its_certificate_travels_behind_the_request_and_nothing_secret_is_a_word() -> None:
+    host = Host()
+    relay = HeadRelay("alpha", "10.1.0.1", host, lambda: "d1gest", give_up=60.0)
+    assert asyncio.run(relay.ensure()) == relay.access == "/home/u/nodes.json"
+    assert relay.address == "head:7071"
+    [(what, load, fields)] = host.asked
+    assert (what, fields) == (
+        "relay",
+        {"digest": "d1gest", "words": ["--listen", "10.1.0.1:0", "--site", "alpha", "--give-up", "60"]},
+    )
+    sent = json.loads(load)
+    assert ssl.PEM_cert_to_DER_cert(sent["certificate"])
+    assert sent["key"].startswith("-----BEGIN PRIVATE KEY-----")
+
+
+def test_it_is_started_again_only_if_it_has_died() -> None:
+    host = Host()
+    relay = HeadRelay("alpha", "", host, lambda: "d1gest")
+
+    async def look() -> None:
+        for state in ("alive", "", "dead"):
+            await relay.mend({"relay": state})
+        await relay.end()
+
+    asyncio.run(look())
+    assert [what for what, *_ in host.asked] == ["relay", "end_relay"]
