@@ -123,6 +123,40 @@ def test_a_bare_host_gives_results_and_keeps_nothing(make: type[SshShop]) -> Non
     assert ssh.shop.ask("sites") == []
 
 
+def test_pilots_say_why_they_exist_and_are_let_go_when_nothing_is_left(make: type[SshShop]) -> None:
+    ssh = make("alpha")
+    host = ssh.hosts["alpha"]
+    ssh.bough("site", "add", "alpha", "--ssh", "alpha", "--cores-per-pilot", "1", "--max-pilots", "2", "--idle", "10m")
+    assert "none, because nothing is ready" in ssh.bough("pilot", "list")
+    with bough.Session(ssh.shop.address, name="w", on_failure="ignore") as session:
+        tasks = [session.command("sleep 0.3") for _ in range(4)]
+        assert all(task.result(PATIENCE).exit_code == 0 for task in tasks)
+        big = session.command("true", cores=512)
+        ssh.until(lambda: "could run there" in "".join(big.explain()), "explain to say that it fits nowhere")
+        listed = json.loads(ssh.bough("pilot", "list", "alpha", "--json"))
+        [first, *_] = listed["pilots"]
+        assert (first["state"], first["executors"], first["cores"]) == ("running", 1, 1.0)
+        assert "ready" in first["reason"]
+        assert listed["sites"][0]["no_more"]
+        assert first["reason"] in ssh.bough("pilot", "list")
+        shown = ssh.bough("site", "show", "alpha")
+        assert "core-hours: " in shown
+        assert "the last pilots waited" in shown
+        big.cancel()
+    ssh.until(lambda: not host.executors(), "idle pilots to be released, long before they would leave")
+    ssh.until(lambda: not ssh.site("alpha")["pilots"], "the server to know that they have ended")
+    ended = json.loads(
+        ssh.bough("sql", "--json", "SELECT state, released, started - asked, used, core_seconds FROM pilots")
+    )
+    assert 1 <= len(ended) <= 2
+    for state, released, waited, used, whole in (row.values() for row in ended):
+        assert state == "ended"
+        assert "nothing to do" in released
+        assert waited > 0
+        assert 0 < used < whole
+    assert "no pilots" in ssh.bough("pilot", "list")
+
+
 def test_an_idle_pilot_ends_and_the_next_one_is_sent_nothing(make: type[SshShop]) -> None:
     ssh = make("alpha")
     host = ssh.hosts["alpha"]

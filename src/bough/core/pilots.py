@@ -259,15 +259,10 @@ def why_none(state: State, site: SiteRecord, wanted: Iterable[Needs] | None = No
 
     `wanted`: what would run there; otherwise all that is ready.
     """
-    why = why_no_room(state, site)
-    if why:
-        return why
     needs = list(wanted) if wanted is not None else [shape.needs for shape in state.demand]
-    if not needs:
-        return "nothing is ready that has no place"
-    if not any(could_fit(state, site, one) for one in needs):
+    if needs and not any(could_fit(state, site, one) for one in needs):
         return "nothing that is ready could run there"
-    return site.refrained
+    return why_no_room(state, site) or (site.refrained if needs else "nothing is ready that has no place")
 
 
 def _move(pilot: PilotRecord, trigger: PilotTrigger) -> None:

@@ -58,8 +58,7 @@ class Adaptive:
             yield from plan.ask_now(work)
         for work in follows:
             yield from plan.ask_ahead(work, also=bool(ready))
-        if not ready:
-            yield from plan.let_go(follows)
+        yield from plan.let_go(ready, follows)
 
 
 class _Plan:
@@ -167,9 +166,11 @@ class _Plan:
 
     # --- letting go --------------------------------------------------------------------------------
 
-    def let_go(self, follows: Sequence[_Work]) -> Iterator[ProvisioningWish]:
-        """Pilots that are idle, and those that wait for nothing; nothing is ready."""
+    def let_go(self, ready: Sequence[_Work], follows: Sequence[_Work]) -> Iterator[ProvisioningWish]:
+        """Pilots that are idle, and those that wait for nothing, where nothing is ready that could run."""
         for site in self._sites:
+            if any(site.could_fit(work.needs) for work in ready):
+                continue
             idle = site.idle()
             wait = site.wait
             hold = max(_HOLD * (wait or 0.0) + _MARGIN, _SHORTEST_HOLD)

@@ -19,10 +19,11 @@ class ReleaseByQueue:
 
     def release(self, view: ProvisioningView, sites: Sequence[PilotSite], /) -> Iterator[Release]:
         """All that is idle, or one."""
-        ready = sum(demand.ready for demand in view.demand())
-        if ready >= self._fewest:
-            return
+        demands = list(view.demand())
         for site in sites:
+            ready = sum(demand.ready for demand in demands if site.could_fit(demand.needs))
+            if ready >= self._fewest:
+                continue
             idle = site.idle()
             for pilot in idle if not ready else idle[:1]:
                 yield Release(pilot.id, "the queue is empty" if not ready else f"fewer than {self._fewest} tasks wait")

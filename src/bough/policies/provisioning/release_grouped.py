@@ -19,9 +19,10 @@ class ReleaseGrouped:
 
     def release(self, view: ProvisioningView, sites: Sequence[PilotSite], /) -> Iterator[Release | AskAgain]:
         """Allocations of which nothing is busy, and nothing waits."""
-        if any(demand.ready for demand in view.demand()):
-            return
+        demands = list(view.demand())
         for site in sites:
+            if any(site.could_fit(demand.needs) for demand in demands):
+                continue
             groups: dict[int, list[PilotView]] = {}
             for pilot in site.idle():
                 groups.setdefault(pilot.allocation, []).append(pilot)
