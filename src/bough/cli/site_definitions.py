@@ -18,11 +18,15 @@ import msgspec
 from bough.cli.option_values import amount, count, duration
 from bough.errors import UserError
 from bough.model.bounds import in_plain_words, within
+from bough.model.commands.containers import check_container_command
 from bough.model.ids import read_seconds
 from bough.model.site_specs import IDLE, DefinedName, SiteSpec
 
 _MOST_READ: Final = 1 << 20  # bytes of a file
-_FIELDS: Final = ("kind", "ssh", "batch", "cores_per_pilot", "max_pilots", "setup", "python", "shared_dir", "idle")
+_FIELDS: Final = (
+    *("kind", "ssh", "batch", "cores_per_pilot", "max_pilots", "setup", "python", "shared_dir", "idle"),
+    "container_command",
+)
 
 
 def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +48,11 @@ def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
         "--setup", metavar="TEXT", help="shell commands that run there before an executor: 'module load gcc'"
     )
     parser.add_argument("--python", metavar="PATH", help="Python 3.11 or newer there (python3)")
+    parser.add_argument(
+        "--container-command",
+        metavar="TEXT",
+        help="how containers are run there: 'singularity exec --bind {cwd} {image} {command}'",
+    )
     parser.add_argument("--shared-dir", metavar="DIR", help="a folder there in which tasks work")
     parser.add_argument(
         "--idle", type=duration, metavar="TIME", help=f"an executor without work leaves after this time ({IDLE:g}s)"
@@ -99,6 +108,9 @@ def _spec(what: str, table: dict[str, Any]) -> SiteSpec:
         except ValueError:
             raise UserError(f"{what}: idle is {table['idle']!r}; say 60, '90s' or '5m'") from None
     try:
-        return msgspec.convert(table, SiteSpec)
+        spec = msgspec.convert(table, SiteSpec)
     except (msgspec.ValidationError, OverflowError) as error:
         raise UserError(f"{what}: {in_plain_words(str(error))}") from error
+    if spec.container_command:
+        check_container_command(spec.container_command)
+    return spec

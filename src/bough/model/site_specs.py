@@ -43,6 +43,7 @@ class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     python: Place = ""  # there; empty: python3
     shared_dir: Place = ""  # a folder there, which its hosts share: executors work in it
     idle: Duration = IDLE
+    container_command: Setup = ""  # how containers are run there, see `model.commands.containers`; empty: the usual way
 
 
 class PilotState(enum.StrEnum):
