@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 LOOK = 0.1  # seconds between two looks at what a command has written
 PIECE = 1 << 20  # bytes of it that are asked for at once
 _NAMES = 100  # that are tried for a workflow that was given none
+_AROUND = ("setup", "container")
 _CANNOT_START = 127  # as shells say it
 
 
@@ -75,8 +76,10 @@ def run_many(
     """Run all commands to their end, and show what each wrote; failures are told by the display."""
     from bough.model.spaces import tie
 
+    around = {name: options[name] for name in _AROUND if name in options}
+    said = {"name": name} | {key: value for key, value in options.items() if key not in around}
     with _session(name, is_named=is_named) as session:
-        array = session.sweep_indexed(many.template, tie(**many.columns), many.indices, {"name": name} | dict(options))
+        array = session.sweep_indexed(many.template, tie(**many.columns), many.indices, said, around)
         compare(array, rule)
         for task in _ended(array.tasks()) if in_order else array.as_completed():
             shown = _Shown(sys.stderr if to_stderr else sys.stdout, sys.stderr)

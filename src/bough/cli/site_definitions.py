@@ -18,6 +18,7 @@ import msgspec
 from bough.cli.option_values import amount, count, duration
 from bough.errors import UserError
 from bough.model.bounds import in_plain_words, within
+from bough.model.commands.containers import check_container_command
 from bough.model.ids import read_seconds
 from bough.model.site_specs import IDLE, WALLTIME, DefinedName, SiteSpec
 from bough.sites.batch_system import NAMES
@@ -26,7 +27,7 @@ _MOST_READ: Final = 1 << 20  # bytes of a file
 _FIELDS: Final = (
     *("kind", "ssh", "batch", "partition", "account", "walltime", "cores_per_pilot", "min_pilots", "max_pilots"),
     *("setup", "python", "shared_dir", "idle", "relay_address", "batch_options", "patience", "submit_rate", "poll"),
-    "budget",
+    *("budget", "container_command"),
 )
 _TIMES: Final = ("idle", "walltime", "patience", "poll")
 
@@ -73,6 +74,11 @@ def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
         "--setup", metavar="TEXT", help="shell commands that run there before an executor: 'module load gcc'"
     )
     parser.add_argument("--python", metavar="PATH", help="Python 3.11 or newer there (python3)")
+    parser.add_argument(
+        "--container-command",
+        metavar="TEXT",
+        help="how containers are run there: 'singularity exec --bind {cwd} {image} {command}'",
+    )
     parser.add_argument("--shared-dir", metavar="DIR", help="a folder there in which tasks work")
     parser.add_argument(
         "--idle", type=duration, metavar="TIME", help=f"an executor without work leaves after this time ({IDLE:g}s)"
@@ -158,4 +164,6 @@ def _spec(what: str, table: dict[str, Any]) -> SiteSpec:
         raise UserError(f"{what}: {in_plain_words(str(error))}") from error
     if spec.min_pilots > spec.max_pilots:
         raise UserError(f"{what}: at least {spec.min_pilots} pilots are more than at most {spec.max_pilots}")
+    if spec.container_command:
+        check_container_command(spec.container_command)
     return spec

@@ -50,6 +50,7 @@ class Work(msgspec.Struct, frozen=True):
     group: str = ""
     options: dict[str, Any] = {}
     rule: str = ""  # that compares many of them while they run
+    around: dict[str, str] = {}  # setup and container
 
 
 class SubmittedWork(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -141,10 +142,11 @@ def put(session: Session, work: Work) -> tuple[int, int]:
     if work.after:
         options["after"] = [After(session.registry, tuple(_deps(session, work.after)))]
     if work.many is None:
-        return submitter.command(work.command, **options).record, 1
+        return submitter.command(work.command, **options, **work.around).record, 1
     text = work.many.text
     options.setdefault("name", os.path.basename(text.split()[0]) if text.split() else "")
-    array = submitter.sweep_indexed(work.many.template, tie(**work.many.columns), work.many.indices, options)
+    rows = tie(**work.many.columns)
+    array = submitter.sweep_indexed(work.many.template, rows, work.many.indices, options, work.around)
     compare(array, work.rule)
     return array.record, len(work.many)
 

@@ -26,6 +26,7 @@ from bough.wire.client_messages import VERSION
 from bough.wire.executor_messages import ExecutorHello, ExecutorWelcome
 
 _MARGIN = 60.0  # seconds before its end in which an executor begins nothing
+CONTAINER_COMMAND = "BOUGH_CONTAINER_COMMAND"  # see `model.commands.containers`
 _ENDING = 6.0  # seconds before its end in which it ends what still runs
 
 
@@ -85,7 +86,7 @@ def shares_store(welcome: ExecutorWelcome) -> bool:
 _USAGE = (
     "usage: python -m bough.executor --server ADDRESS"
     " [--cores N] [--memory BYTES] [--gpus N] [--pin yes|no] [--resource NAME=AMOUNT]... [--site NAME]"
-    " [--attribute NAME=VALUE]..."
+    " [--attribute NAME=VALUE]... [--container-command TEXT]"
     " [--until SECONDS_SINCE_1970] [--idle-timeout TIME] [--give-up TIME] [--work DIR]"
     " [--allow-commands yes|no] [--pilot N] [--log-level LEVEL]"
 )
@@ -142,7 +143,7 @@ class ExecutorOptions:
             self.pin = value == "yes"
         elif word == "--allow-commands":
             self.allows_commands = value == "yes"
-        elif word in {"--resource", "--gpus", "--attribute"}:
+        elif word in {"--resource", "--gpus", "--attribute", "--container-command"}:
             self._add(word, value)
         else:
             raise SystemExit(_USAGE)
@@ -150,6 +151,9 @@ class ExecutorOptions:
     def _add(self, word: str, text: str) -> None:
         if word == "--attribute":
             self.attributes.update([read_attribute(text)])
+            return
+        if word == "--container-command":
+            os.environ[CONTAINER_COMMAND] = text  # workers have it with the rest
             return
         text = text if word == "--resource" else f"gpus={text}"
         name, equals, amount = text.partition("=")

@@ -55,6 +55,7 @@ class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     python: Place = ""  # there; empty: python3
     shared_dir: Place = ""  # a folder there, which its hosts share: executors work in it
     idle: Duration = IDLE
+    container_command: Setup = ""  # how containers are run there, see `model.commands.containers`; empty: the usual way
     min_pilots: FewestPilots = 0  # that are kept, also while there is nothing to do
     budget: CoreHours = 0.0  # core-hours that its pilots may use in all; 0: no bound
     relay_address: ListenAddress = ""  # of the relay for compute nodes; empty: all addresses of the head node

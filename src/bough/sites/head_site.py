@@ -155,6 +155,8 @@ class HeadSite:
         words += ["--give-up", f"{GIVE_UP:g}", "--resource", f"{RESOURCE}{self._name}={PLENTY}"]
         if spec.cores_per_pilot:
             words += ["--cores", f"{spec.cores_per_pilot:g}"]
+        if spec.container_command:
+            words += ["--container-command", spec.container_command]
         if spec.shared_dir:
             words += ["--work", os.path.join(spec.shared_dir, f"bough-{self._around.key[:12]}", str(pilot))]
         common = {"setup": spec.setup, "digest": self._archive.digest, "shared_dir": spec.shared_dir}

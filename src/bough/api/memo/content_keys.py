@@ -176,7 +176,9 @@ def _settled(what: tuple[object, ...], settings: CommandSettings, base: str) -> 
 
 def _settling(what: tuple[object, ...], settings: CommandSettings, base: str) -> bytes:
     what = (*what, settings.shell, settings.env, settings.stdin)
-    where = (_relative(settings.cwd, base), _relative(settings.stdin_path, base))
+    where: tuple[str, ...] = (_relative(settings.cwd, base), _relative(settings.stdin_path, base))
+    if settings.setup or settings.container:  # most have neither: their keys are as they were before there were any
+        where = (*where, settings.setup, settings.container)
     return _encode((what, where))
 
 

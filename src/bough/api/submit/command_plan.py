@@ -38,7 +38,8 @@ Shell = bool | str | Sequence[str] | None
 Stdin = str | bytes | os.PathLike[str] | object | None
 
 
-_KEYWORDS = (*NAMES, "env", "cwd", "stdin", "shell", "clash", "where")  # keywords that are no parameters
+_OF_COMMANDS = ("env", "cwd", "stdin", "shell", "clash", "where", "setup", "container")
+_KEYWORDS = (*NAMES, *_OF_COMMANDS)  # keywords that are no parameters
 _templates: dict[tuple[object, ...], CommandTemplate] = {}
 _parsed = functools.lru_cache(256)(parse)
 
@@ -46,6 +47,31 @@ _parsed = functools.lru_cache(256)(parse)
 @functools.lru_cache(256)
 def _needs_shell(text: str, verbatim: bool) -> bool:
     return needs_shell(text if verbatim else _parsed(text))
+
+
+class Around(NamedTuple):
+    """What stands around a command where it runs."""
+
+    setup: str = ""
+    container: str = ""
+
+
+NOTHING_AROUND = Around()
+
+
+def read_around(how: Mapping[str, object]) -> Around:
+    """What was said of it; BadValue when it makes no sense."""
+    setup, container = how.get("setup"), how.get("container")
+    if setup is None and container is None:
+        return NOTHING_AROUND
+    from bough.model.commands.containers import read_container, read_setup  # late: few commands have either
+
+    if container is not None:
+        read_container(container)
+    for name, text in (("setup", setup), ("container", container)):
+        if isinstance(text, str):
+            check_sendable(name, text)
+    return Around(read_setup(setup) if setup is not None else "", str(container or ""))
 
 
 class CommandPlan:
@@ -85,7 +111,7 @@ class CommandPlan:
     def template(self, settings: CommandSettings) -> CommandTemplate:
         """The template of a loose command; loops submit the same one again and again, so it is kept."""
         fixed = (settings.cwd, settings.shell, settings.stdin, settings.stdin_path, tuple(settings.env.items()))
-        key = (self.text, self.is_text, fixed, tuple(self.values))
+        key = (self.text, self.is_text, fixed, settings.setup, settings.container, tuple(self.values))
         found = _templates.get(key) if self.is_text else None
         if found is None:
             check_slots(self.parts, self.values, options=_KEYWORDS)
@@ -108,7 +134,7 @@ class CommandPlan:
 
     # --- settings ---
 
-    def settings(self, shell: Shell, env: Mapping[str, object] | None, stdin: Stdin) -> CommandSettings:
+    def settings(self, shell: Shell, env: Mapping[str, object] | None, stdin: Stdin, around: Around) -> CommandSettings:
         """What all tasks of a call share."""
         words: tuple[str, ...] = ()
         if isinstance(shell, str):
@@ -131,7 +157,7 @@ class CommandPlan:
             content = bytes(stdin)
         elif stdin is not None and stdin != -3:  # subprocess.DEVNULL
             raise InvalidWorkload(f"stdin is a text, bytes or a path, not {stdin!r:.60}")
-        return CommandSettings(self.cwd, words, _environment(env), content, path)
+        return CommandSettings(self.cwd, words, _environment(env), content, path, around.setup, around.container)
 
     # --- parameters ---
 
@@ -320,10 +346,11 @@ def plan_command(
     shell: Shell = None,
     env: Mapping[str, object] | None = None,
     stdin: Stdin = None,
+    around: Around = NOTHING_AROUND,
 ) -> PlannedCommand:
     """Check one command and render it as far as it can be before it runs; `cwd` is absolute."""
     plan = CommandPlan(text, cwd, verbatim=not parameters)
-    settings = plan.settings(shell, env, stdin)
+    settings = plan.settings(shell, env, stdin, around)
     if not parameters:
         return PlannedCommand(_without_nul(_verbatim(plan.parts, settings)), plan.text, *plan.needs())
     for name, value in parameters.items():
@@ -364,6 +391,7 @@ def plan_sweep(
     shell: Shell = None,
     env: Mapping[str, object] | None = None,
     stdin: Stdin = None,
+    around: Around = NOTHING_AROUND,
 ) -> PlannedSweep:
     """Check a command generator; the filter is evaluated now, rows are rendered where they run."""
     if where is not None and not callable(where):
@@ -371,7 +399,7 @@ def plan_sweep(
     if not isinstance(space, Space):
         raise InvalidWorkload(f"a sweep runs over bough.product(...) or bough.tie(...), not {space!r:.60}")
     plan = CommandPlan(text, cwd, verbatim=False)
-    settings = plan.settings(shell, env, stdin)
+    settings = plan.settings(shell, env, stdin, around)
     space = plan.with_paths(space)
     for name, value in parameters.items():
         if name in space.names:

@@ -24,7 +24,7 @@ from bough.api.memo.content_keys import command_key, template_key
 from bough.api.memo.file_identities import file_identity
 from bough.api.pickling import pack_table, unsendable
 from bough.api.submit.arrays import ArrayParts, array_length, send_array
-from bough.api.submit.command_plan import PlannedCommand, PlannedSweep, plan_command, plan_sweep
+from bough.api.submit.command_plan import PlannedCommand, PlannedSweep, plan_command, plan_sweep, read_around
 from bough.api.submit.options import after_deps
 from bough.errors import BadValue, BoughError, InvalidWorkload, WrongType
 from bough.model.blobs import blob_id
@@ -54,7 +54,15 @@ def submit_command(
     session, settings, group = context
     session.check_open()
     session.check_needs(settings.needs)
-    planned = plan_command(text, parameters, cwd=directory(how), shell=how["shell"], env=how["env"], stdin=how["stdin"])
+    planned = plan_command(
+        text,
+        parameters,
+        cwd=directory(how),
+        shell=how["shell"],
+        env=how["env"],
+        stdin=how["stdin"],
+        around=read_around(how),
+    )
     registry = session.registry
     name = settings.name or command_name(planned.text, parameters or None)
     after = after_deps([*settings.after, *planned.tasks], registry)
@@ -164,6 +172,7 @@ def submit_sweep(
         shell=how["shell"],
         env=how["env"],
         stdin=how["stdin"],
+        around=read_around(how),
     )
     if settings.extras.checkpoint is not None:
         settings = replace(settings, extras=_with_checkpoint(settings, how, is_array=True))
@@ -282,7 +291,7 @@ def open_command_array(
 ) -> tuple[ArrayElements, Callable[[list[Any], int], list[Any]]]:
     """An open array of a command; the function declares the files of new items and makes rows of them."""
     session, settings, group = context
-    said = {name: how.get(name) for name in ("cwd", "shell", "env", "stdin", "clash")}
+    said = {name: how.get(name) for name in ("cwd", "shell", "env", "stdin", "clash", "setup", "container")}
     parameters = {name: value for name, value in how.items() if name not in said}
     clash = read_clash(said["clash"])
     names = tuple(dict.fromkeys(slot.name for slot in slots_of(text, parameters) if slot.name not in parameters))
@@ -292,7 +301,14 @@ def open_command_array(
         settings = replace(settings, extras=_with_checkpoint(settings, said, is_array=True))
     example = Tie(dict.fromkeys(names, ("",)))
     planned = plan_sweep(
-        text, example, parameters, cwd=directory(said), shell=said["shell"], env=said["env"], stdin=said["stdin"]
+        text,
+        example,
+        parameters,
+        cwd=directory(said),
+        shell=said["shell"],
+        env=said["env"],
+        stdin=said["stdin"],
+        around=read_around(said),
     )
     name = settings.name or command_name(planned.text, parameters)
     body, blob = template_blob(planned.template)

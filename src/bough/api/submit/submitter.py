@@ -135,9 +135,15 @@ class Submitter:
         stdin: str | bytes | os.PathLike[str] | None = None,
         shell: bool | str | Sequence[str] | None = None,
         clash: str | None = None,
+        setup: str | None = None,
+        container: str | None = None,
         **parameters: Any,
     ) -> Task:
-        """Run a command: a text, whose {slots} are filled with the parameters, or a list of words."""
+        """Run a command: a text, whose {slots} are filled with the parameters, or a list of words.
+
+        `setup` is shell text that runs on its host first ("module load gcc"); `container` is what it runs in, as
+        "apptainer:IMAGE" or "docker:IMAGE".
+        """
         from bough.api.submit.commands import submit_command
 
         settings = self._read(
@@ -167,6 +173,7 @@ class Submitter:
             }
         )
         how: dict[str, Any] = {"env": env, "cwd": cwd, "stdin": stdin, "shell": shell, "clash": clash}
+        how |= {"setup": setup, "container": container}
         remotes = _read_remotes(remote_monitors)
         task = submit_command(SubmitContext(self._session, settings, self._group_id()), text, parameters, how)
         if remotes:
@@ -206,6 +213,8 @@ class Submitter:
         stdin: str | bytes | os.PathLike[str] | None = None,
         shell: bool | str | Sequence[str] | None = None,
         clash: str | None = None,
+        setup: str | None = None,
+        container: str | None = None,
         **parameters: Any,
     ) -> Array:
         """Run a command, or call a function, for every combination of a parameter space.
@@ -237,6 +246,7 @@ class Submitter:
             }
         )
         how: dict[str, Any] = {"env": env, "cwd": cwd, "stdin": stdin, "shell": shell, "clash": clash}
+        how |= {"setup": setup, "container": container}
         context = SubmitContext(self._session, settings, self._group_id())
         remotes = _read_remotes(remote_monitors)
         if callable(what):
@@ -253,11 +263,14 @@ class Submitter:
             array.monitor(*remotes)
         return array
 
-    def sweep_indexed(self, text: str, space: Space, indices: str, options: Mapping[str, Any]) -> Array:
+    def sweep_indexed(
+        self, text: str, space: Space, indices: str, options: Mapping[str, Any], around: Mapping[str, Any] | None = None
+    ) -> Array:
         """As `sweep`, for the command line: the elements have the indexes that the user wrote, such as 1-1000."""
         from bough.api.submit.commands import submit_sweep
 
-        how: dict[str, Any] = {**dict.fromkeys(("env", "cwd", "stdin", "shell", "clash", "where")), "indices": indices}
+        how: dict[str, Any] = dict.fromkeys(("env", "cwd", "stdin", "shell", "clash", "where"))
+        how |= {"indices": indices, **(around or {})}
         context = SubmitContext(self._session, self._read(options), self._group_id())
         return submit_sweep(context, text, space, {}, how)
 

@@ -29,6 +29,7 @@ from bough.cli.targets.live_server import add_server_argument, connect_client, d
 from bough.errors import UserError
 from bough.executor.executor_options import read_attribute
 from bough.model.bounds import Gpus, within
+from bough.model.commands.containers import check_container_command
 from bough.model.ids import read_bytes, read_seconds
 from bough.model.plurals import counted
 from bough.model.resources import show_bytes
@@ -72,6 +73,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=VALUE",
         help="what tasks may require, as in requires='rack == 7'; repeatable",
+    )
+    start.add_argument(
+        "--container-command",
+        metavar="TEXT",
+        help="how containers are run here: 'singularity exec --bind {cwd} {image} {command}'",
     )
     start.add_argument("--site", help="the site it belongs to (default: local, or emulated)")
     start.add_argument(
@@ -256,7 +262,10 @@ def _common_words(args: argparse.Namespace) -> list[str]:
 def _attribute_words(args: argparse.Namespace) -> list[str]:
     for attribute in args.attribute:
         read_attribute(attribute)
-    return [word for attribute in args.attribute for word in ("--attribute", attribute)]
+    words = [word for attribute in args.attribute for word in ("--attribute", attribute)]
+    if args.container_command:
+        words += ["--container-command", check_container_command(args.container_command)]
+    return words
 
 
 def read_until(text: str) -> float:

@@ -30,6 +30,7 @@ from bough.errors import UnknownName, UserError
 from bough.model.array_indices import positions
 from bough.model.bounds import Count, read_number
 from bough.model.commands.command import CommandCall, decode_call, decode_template
+from bough.model.commands.containers import CONTAINER_COMMAND, around
 from bough.model.commands.rendering import render_call, render_row
 from bough.model.events.news import DeclareDone
 from bough.model.ids import NUMBERS, RecordId
@@ -353,7 +354,9 @@ def script(task: Task) -> list[str]:
     lines += [f"mkdir -p {shlex.quote(folder)}" for folder in folders]
     lines += [f": ${{{name}:={value}}}; export {name}" for name, value in threads.items() if name not in own]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in own.items()]
-    command = shlex.join(made.words)
+    user = f"{os.geteuid()}:{os.getegid()}"
+    template = os.environ.get(CONTAINER_COMMAND, "")
+    command = shlex.join(around(made.words, settings, template=template, user=user, variables=[*threads, *own]))
     if settings.stdin_path:
         command += f" < {shlex.quote(settings.stdin_path)}"
     elif settings.stdin is not None:

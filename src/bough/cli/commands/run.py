@@ -60,7 +60,7 @@ EXAMPLES = (
 
 _DIGITS = 6  # of a number of cores
 _KINDS = ("sleep", "cpu")  # of emulated tasks
-_OF_TASKS = ("memory", "gpus", "timeout", "retries", "requires")  # options of each command
+_OF_TASKS = ("memory", "gpus", "timeout", "retries", "requires", "setup", "container")  # options of each command
 OF_COMMANDS = ("each_line", "array", "keep_order", "monitor", "rule", "checkpoint", "checkpoint_file", *_OF_TASKS)
 
 Twin = tuple[str, int]  # the text of a command, and which one of this text in its run
@@ -96,6 +96,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--requires", metavar="TEXT", help="what the executor must have: \"memory_gb >= 64 and 'avx512' in cpu\""
     )
+    parser.add_argument("--setup", metavar="TEXT", help="shell commands that run first, on its host: 'module load gcc'")
+    parser.add_argument("--container", metavar="RUNTIME:IMAGE", help="run it in apptainer:IMAGE or docker:IMAGE")
     add_monitor_argument(parser)
     add_rule_argument(parser)
     add_checkpoint_arguments(parser)

@@ -48,7 +48,7 @@ QUEUE = "default"
 _WHERE = ("sites", "requires")
 OF_COMMANDS = (
     *("array", "each_line", "after", "cores", "memory", "gpus", "resource", "timeout", "retries", "replay", "priority"),
-    *("group", "monitor", "rule", "checkpoint", "checkpoint_file", "sites", "requires"),
+    *("group", "monitor", "rule", "checkpoint", "checkpoint_file", "sites", "requires", "setup", "container"),
 )
 
 
@@ -86,6 +86,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--requires", metavar="TEXT", help="what the executor must have: \"memory_gb >= 64 and 'avx512' in cpu\""
     )
+    parser.add_argument("--setup", metavar="TEXT", help="shell commands that run first, on its host: 'module load gcc'")
+    parser.add_argument("--container", metavar="RUNTIME:IMAGE", help="run it in apptainer:IMAGE or docker:IMAGE")
     parser.add_argument("--priority", type=whole, metavar="N", help="higher goes first")
     parser.add_argument(
         "--array", metavar="RANGE", help="a task for each number of 1-1000 or 1,5,10-20: {} or {index}, $BOUGH_INDEX"
@@ -137,6 +139,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def submit_command(args: argparse.Namespace, words: Sequence[str]) -> SubmittedWork:
     """Submit a command, or an array of them, to a queue."""
+    from bough.api.submit.command_plan import read_around
     from bough.api.submit.options import DEFAULTS, read_options
     from bough.cli.submit_files import SubmittedWork, Work, open_queue, put
 
@@ -157,7 +160,9 @@ def submit_command(args: argparse.Namespace, words: Sequence[str]) -> SubmittedW
         | ruled(args.monitor, args.rule, many=bool(args.array or args.each_line))
         | checkpointed(args.checkpoint, args.checkpoint_file),
         rule=args.rule or "",
+        around={name: value for name in ("setup", "container") if (value := getattr(args, name)) is not None},
     )
+    read_around(work.around)
     read_options(DEFAULTS, work.options)  # what is wrong with them is said before there is a queue
     with open_queue(args.server, args.queue or QUEUE) as session:
         record, tasks = put(session, work)

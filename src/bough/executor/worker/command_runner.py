@@ -22,12 +22,13 @@ from typing import Any
 import msgspec
 
 from bough import private
+from bough.errors import BadValue
 from bough.executor.files.declared_outputs import Outputs
 from bough.executor.files.sandbox import Sandbox, aside_of, sandbox_name
 from bough.executor.processes import Unstartable, kill_group
 from bough.executor.worker.call_text import show_values
 from bough.executor.worker.command_wait import CommandEnd, CommandWait
-from bough.executor.worker.environment import Environments, ProgramPaths, open_stdin
+from bough.executor.worker.environment import THREADS, Environments, ProgramPaths, open_stdin
 from bough.executor.worker.output_streams import sizes_of
 from bough.executor.worker.serialisation import one_line, speaks_of_site
 from bough.executor.worker.worker_channel import WorkerContext
@@ -47,7 +48,7 @@ from bough.executor.worker_protocol import (
     WorkerDone,
 )
 from bough.model.checkpoints import VARIABLE
-from bough.model.commands.command import CommandCall, decode_call
+from bough.model.commands.command import CommandCall, CommandSettings, decode_call
 from bough.model.commands.rendering import render_call, render_row
 from bough.model.events.news import WorkFailed, WorkReturned, WorkStopped
 from bough.model.files import absolute
@@ -346,6 +347,8 @@ class CommandRunner:
         except Exception as error:
             raise Unstartable(f"the command cannot be made: {one_line(error)}", of_site=False) from error
         environment = self._environments.make(settings.env, run.needs.cores, f"{run.record}.{index}", run.attempt)
+        if settings.setup or settings.container:
+            argv = _surrounded(argv, settings, environment)
         try:
             if self._checkpoint:
                 environment[_CHECKPOINT] = os.fsencode(self._checkpoint)
@@ -429,6 +432,19 @@ class CommandRunner:
 def _place_of(path: str, sandbox: Sandbox | None) -> str:
     """Where a path of the submitter lies here."""
     return sandbox.place(path) if sandbox else path
+
+
+def _surrounded(argv: list[str], settings: CommandSettings, environment: dict[bytes, bytes]) -> list[str]:
+    """A command behind its setup, in its container."""
+    from bough.model.commands.containers import CONTAINER_COMMAND, around  # late: few commands have either
+
+    template = os.fsdecode(environment.get(CONTAINER_COMMAND.encode(), b""))
+    variables = [*settings.env, "BOUGH_TASK", "BOUGH_ATTEMPT", *map(bytes.decode, THREADS)]
+    try:
+        user = f"{os.geteuid()}:{os.getegid()}"
+        return around(argv, settings, template=template, user=user, variables=dict.fromkeys(variables))
+    except BadValue as error:
+        raise Unstartable(str(error)) from error
 
 
 def _payload(run: RunSpan) -> bytes:

@@ -47,6 +47,8 @@ class CommandSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     env: dict[str, str] = {}
     stdin: bytes | None = None  # text for standard input; None: /dev/null
     stdin_path: str = ""  # a file for standard input
+    setup: str = ""  # shell text that runs before it, on its host
+    container: str = ""  # that it runs in, as apptainer:IMAGE; see `containers`
 
 
 class CommandCall(msgspec.Struct, frozen=True, omit_defaults=True):
