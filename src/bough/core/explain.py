@@ -228,9 +228,17 @@ def _no_room(state: State, record: Record, name: str) -> list[str]:
         able = [executor for executor in able if executor.host == record.place]
         if not any(executor.fits(record) for executor in able):
             return [f"{name} is ready and waits for room on {record.place}, where it must run"]
+    return _busy(state, record, name, able, there)
+
+
+def _busy(
+    state: State, record: Record, name: str, able: list[ExecutorRecord], there: list[ExecutorRecord]
+) -> list[str]:
+    """Those that could run it have other things to do, or do not stay for long enough."""
+    needs = record.spec.needs
     staying = [executor for executor in able if executor.ends_before(record, state.now)]
     if able and not staying:
-        return [*_too_long(state, record, able, name), *_pilots_to_come(state, record)]
+        return [_too_long(state, record, able, name), *_pilots_to_come(state, record)]
     able = staying
     if any(executor.fits(record) for executor in able):
         return [f"{name} is ready and about to start"]
@@ -241,13 +249,13 @@ def _no_room(state: State, record: Record, name: str) -> list[str]:
     ]
 
 
-def _too_long(state: State, record: Record, able: list[ExecutorRecord], name: str) -> list[str]:
+def _too_long(state: State, record: Record, able: list[ExecutorRecord], name: str) -> str:
     """No executor stays for as long as the task is expected to run."""
     last = max(executor.until for executor in able) - state.now
-    return [
+    return (
         f"{name} is ready, but expected to run for {record.expected:.0f} s,"
         f" and every executor that could take it leaves before, the last one in {max(last, 0.0):.0f} s"
-    ]
+    )
 
 
 def _pilots_to_come(state: State, record: Record) -> list[str]:
