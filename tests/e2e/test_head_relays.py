@@ -37,9 +37,10 @@ class NodeShop(ClusterShop):
         (offered / "METADATA").write_text("Metadata-Version: 2.1\nName: bough-test-nodes\nVersion: 1.0\n")
         (offered / "entry_points.txt").write_text(KIND)
         self.shop.environment["PYTHONPATH"] = f"{folder / 'offered'}:{Path(__file__).parent}"
-        self.shop.start("--reconnect", "60s")
 
-    def add(self, **fields: object) -> None:
+    def add(self, reconnect: str = "60s", **fields: object) -> None:
+        """Start the server, and tell it of the cluster."""
+        self.shop.start("--reconnect", reconnect)
         lead = f'set -- {shlex.join(self.cluster.on_node)} "$@"'
         spec = {"kind": "test-nodes", "ssh": "alpha", "cores_per_pilot": 2, "setup": lead, **fields}
         lines = [f"{name} = {json.dumps(value)}" for name, value in spec.items()]
@@ -95,7 +96,7 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeShop]
 
 def test_a_node_that_sees_only_its_head_node_runs_tasks_through_everything(nodes: NodeShop) -> None:
     cluster, notes, gate = nodes.cluster, nodes.folder / "notes", nodes.folder / "gate"
-    nodes.add()
+    nodes.add(reconnect="10s")  # less than the cut takes: it does not count while the site is not reached
     wait = f"echo begun >> {notes}; while [ ! -e {gate} ]; do sleep 0.05; done; echo ended >> {notes}"
     with bough.Session(nodes.shop.address, name="nodes") as session:
         assert session.command("hostname").result(PATIENCE).stdout.strip() == "node1"
@@ -115,10 +116,11 @@ def test_a_node_that_sees_only_its_head_node_runs_tasks_through_everything(nodes
         cluster.link.cut()
         nodes.until(lambda: "relay-lost" in nodes.log(), "the server to notice")
         nodes.until(lambda: "site-unreached" in nodes.log(), "ssh to give up")  # and it tries again and again
+        nodes.until(lambda: "executor-awaited" in nodes.log(), "the time of the executor to be over")
         cluster.link.mend()
         nodes.until(lambda: "reconnected with 1 span" in nodes.log(), "the executor to reconnect")
         nodes.shop.kill()
-        nodes.shop.start("--reconnect", "60s")
+        nodes.shop.start()
         nodes.until(lambda: nodes.log().count("reconnected with 1 span") >= 2, "the executor to find the next server")
         assert cluster.relays() == [relay]  # it was found, not started again
         gate.touch()

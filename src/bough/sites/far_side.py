@@ -9,6 +9,7 @@ and the relay of a site by its host: a site whose name leads to several hosts ha
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import hashlib
 import io
@@ -243,6 +244,7 @@ def relay(request: dict[str, Any], data: bytes) -> dict[str, Any]:
                 if _is_alive(note):
                     raise
         _end([note])
+    _end_unnoted(home)
     private_folder(os.path.dirname(home))
     private_folder(home)
     folder = private_folder(os.path.join(home, "relay"))
@@ -266,6 +268,20 @@ def relay(request: dict[str, Any], data: bytes) -> dict[str, Any]:
     note = {"pid": process.pid, "began": _began(process.pid), "digest": request["digest"], "words": request["words"]}
     write_private(os.path.join(home, "note.json"), json.dumps(note).encode())
     return _publish(request["key"], home, note)
+
+
+def _end_unnoted(home: str) -> None:
+    """End a relay of which nobody took note, because the errand that started it was cut off: it has the lock."""
+    try:
+        with open(os.path.join(home, "relay", "lock"), "rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                pid, host = file.read(500).decode("ascii", "replace").split()
+                if host == socket.gethostname():
+                    _end([{"pid": int(pid), "began": _began(int(pid))}])
+    except (OSError, ValueError):
+        return
 
 
 def relay_state(key: str) -> str:

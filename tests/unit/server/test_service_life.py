@@ -103,7 +103,7 @@ class Harness:
         self.numbers.beyond(group=0, run=1, executor=0)
         self.shell = Shell(self.loop, self.machine, self.store, info)
         workflows = Workflows(self.shell, self.numbers)
-        returning = ReturningExecutors(self.shell, self.numbers, PATIENCE)
+        returning = self.returning = ReturningExecutors(self.shell, self.numbers, PATIENCE)
         self.ends: list[bool] = []
         self.reception = ServiceHandlers(
             self.shell, workflows, returning, store=str(folder), heartbeat=30, shutdown=self.ends.append
@@ -276,6 +276,35 @@ def test_an_executor_that_does_not_come_back_is_lost_and_may_join_again_late(ser
     assert [outcome.attempt for outcome in client.said(TasksSucceeded)] == [1]
     assert [stop.span for stop in other.said(StopElements)] == [again.span]
     assert late.number == executor.number
+
+
+def test_an_executor_of_a_site_that_is_cut_off_is_waited_for_until_the_site_is_back(service: Harness) -> None:
+    cut = {"local"}
+    service.returning.is_cut_off = cut.__contains__
+    client, executor = service.client(), service.executor()
+    client.submit(1)
+    (run,) = executor.said(RunSpan)
+    executor.hang_up()
+    service.loop.advance(3.5 * PATIENCE)
+    cut.clear()
+    service.loop.advance(PATIENCE)  # all of its time, counted from when the site was reached
+    assert service.facts(ExecutorLost) == []
+    back = service.executor(executor.number, [run.span])
+    service.loop.advance(5 * PATIENCE)
+    assert service.facts(ExecutorLost) == []
+    back.hang_up()
+    service.loop.advance(PATIENCE + 1)
+    assert len(service.facts(ExecutorLost)) == 1
+
+
+def test_an_executor_of_a_site_that_stays_away_is_lost_all_the_same(service: Harness) -> None:
+    service.returning.is_cut_off = lambda _: True
+    executor = service.executor()
+    executor.hang_up()
+    service.loop.advance(900 - PATIENCE)
+    assert service.facts(ExecutorLost) == []
+    service.loop.advance(2 * PATIENCE)
+    assert len(service.facts(ExecutorLost)) == 1
 
 
 def test_executors_that_a_restored_machine_knows_have_a_time_to_come_back(tmp_path: Path) -> None:

@@ -80,6 +80,10 @@ class Features:
             **(self._pilots.handlers if self._pilots is not None else {}),
         }
 
+    def is_cut_off(self, site: str) -> bool:
+        """Whether the connection to a site, by which its executors reach us, is cut."""
+        return self._pilots is not None and self._pilots.is_cut_off(site)
+
     async def open(self) -> None:
         """Begin; SiteError when the metrics cannot be served."""
         if self._extras.metrics:

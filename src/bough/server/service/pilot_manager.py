@@ -72,8 +72,9 @@ class SiteDesk:
         self.trouble = ""  # why it was not reached
         self._poll, self._gap = _paces(spec)
         self._next_submit = 0.0  # by the clock of the loop
-        # pilots that were perhaps taken, and how often that was tried; at first, what the server before has left
         site = shell.queries.site(name)
+        self.is_lost = site is not None and bool(site.pilots)  # it has pilots, and is not reached, or not any more
+        # pilots that were perhaps taken, and how often that was tried; at first, what the server before has left
         self._unsure = {pilot.pilot: 1 for pilot in (site.pilots if site is not None else ()) if not pilot.handle}
         listener, self._socket = socket_path.bind_lasting(home.server_dir(), f"site-{name}")
         self._door = GuardedSocket(listener, _doorman(name, make_peer), f"a peer at site {name}")
@@ -87,7 +88,7 @@ class SiteDesk:
             self._socket,
             site_token(self.name),
             hashlib.blake2b(f"{self._shell.info.token}:{self.name}".encode(), digest_size=16).hexdigest(),
-            self.look_soon,
+            self._on_lost,
         )
         return find_kind(spec.kind)(self.name, spec, around)
 
@@ -118,6 +119,10 @@ class SiteDesk:
         await old.close()
         self.look_soon()
 
+    def _on_lost(self) -> None:
+        self.is_lost = True
+        self.look_soon()
+
     def look_soon(self) -> None:
         """Something happened that its pilots may have to do with."""
         self._quick = 4
@@ -146,7 +151,7 @@ class SiteDesk:
             return await self._could_not(site, SiteError(f"this machine: {error}"))
         if self.trouble:
             logs.info("site-reached", f"site {self.name} is reached again")
-        self.trouble, self._failures = "", 0
+        self.trouble, self._failures, self.is_lost = "", 0, False
         return self._pause()
 
     async def _rest(self) -> Seconds | None:
@@ -329,6 +334,11 @@ class PilotManager:
     async def close(self) -> None:
         """Hang up everywhere."""
         await asyncio.gather(*(desk.close() for desk in self._desks.values()))
+
+    def is_cut_off(self, site: str) -> bool:
+        """Whether the connection to a site was lost, and it was not reached again."""
+        desk = self._desks.get(site)
+        return desk is not None and (desk.is_lost or bool(desk.trouble))
 
     def trouble(self, site: str) -> str:
         """Why a site is not reached; empty: it is, or there is no need to."""

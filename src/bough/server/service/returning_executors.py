@@ -1,14 +1,15 @@
 """Executors of a service that lost their connection: they have some time to reconnect, and then say what they hold.
 
-A closed connection or silence makes an executor *missing*; it is lost only when its time to reconnect has passed. Rule:
-nothing is sent to an executor before it has said what it holds, so that comparing that with what the core believes is
-exact.
+A closed connection or silence makes an executor *missing*; it is lost only when its time to reconnect has passed. While
+our own connection to its site is cut that is no wonder: then it has more time. Rule: nothing is sent to an executor
+before it has said what it holds, so that comparing that with what the core believes is exact.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 from bough import logs
 from bough.model.events.facts import (
@@ -29,6 +30,7 @@ from bough.server.turns.shell import Shell
 from bough.wire.executor_messages import Drain, ExecutorHello, SpansHeld, StopElements
 
 _ALL = 1 << 62  # an element that no span reaches
+_LONGEST_CUT: Seconds = 900.0  # that executors of a site are waited for to which our connection is cut
 
 
 class ReturningExecutors:
@@ -40,6 +42,7 @@ class ReturningExecutors:
         self._reconnect = reconnect
         self._missing: dict[ExecutorId, tuple[ExecutorPeer | None, asyncio.TimerHandle]] = {}
         self._numbers = numbers
+        self.is_cut_off: Callable[[str], bool] = lambda _: False  # whether our own connection to a site is cut
         manual = set(shell.queries.manual_executors())
         for number in shell.queries.executor_numbers():  # those of the server before this one
             if number not in manual:
@@ -148,20 +151,35 @@ class ReturningExecutors:
             self._miss(executor.number, executor, reason)
 
     def _miss(self, number: ExecutorId, executor: ExecutorPeer | None, reason: str) -> None:
-        timer = self._shell.loop.call_later(self._reconnect, self._give_up, number, reason)
-        self._missing[number] = (executor, timer)
+        self._wait(number, executor, reason, self._shell.loop.time())
         self._suspend(number, reason)
+
+    def _wait(
+        self, number: ExecutorId, executor: ExecutorPeer | None, reason: str, since: Seconds, *, was_cut: bool = False
+    ) -> None:
+        timer = self._shell.loop.call_later(self._reconnect, self._give_up, number, reason, since, was_cut)
+        self._missing[number] = (executor, timer)
 
     def _suspend(self, number: ExecutorId, reason: str) -> None:
         self._shell.news(ExecutorSuspended(number, self._shell.clock.now() + 10 * self._reconnect + 3600, reason))
 
-    def _give_up(self, number: ExecutorId, reason: str) -> None:
-        if self._missing.pop(number, None) is not None:
-            logs.warning(
-                "executor-lost",
-                f"executor {number} is lost: {reason}; it has not reconnected within {self._reconnect:g} s",
+    def _give_up(self, number: ExecutorId, reason: str, since: Seconds, was_cut: bool) -> None:
+        if number not in self._missing:
+            return
+        executor, _ = self._missing.pop(number)
+        known = self._shell.queries.executor(number)
+        waited = self._shell.loop.time() - since
+        is_cut = known is not None and self.is_cut_off(known.site)
+        if known is not None and (is_cut or was_cut) and waited < _LONGEST_CUT:  # and all of it once the site is back
+            logs.info(
+                "executor-awaited", f"executor {number} has more time to reconnect: site {known.site} was not reached"
             )
-            self._lose(number, reason)
+            self._wait(number, executor, reason, since, was_cut=is_cut)
+            return
+        logs.warning(
+            "executor-lost", f"executor {number} is lost: {reason}; it has not reconnected within {waited:.0f} s"
+        )
+        self._lose(number, reason)
 
     def _lose(self, number: ExecutorId, reason: str) -> None:
         self._shell.news(ExecutorLost(number, reason))
