@@ -131,6 +131,7 @@ class KeptPilot(msgspec.Struct, array_like=True):
     started: Seconds = 0.0
     released: str = ""
     usage: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    executors: tuple[int, ...] | None = None  # that it has brought; None: not kept then, all that name it
 
 
 class KeptSite(msgspec.Struct, array_like=True):
@@ -374,6 +375,7 @@ def _pilot(pilot: PilotRecord) -> KeptPilot:
         pilot.started,
         pilot.released,
         pilot.usage,
+        tuple(pilot.executors),
     )
 
 
@@ -450,13 +452,15 @@ def restore(state: State, data: bytes) -> None:
     _restore_sites(state, kept)
     for population in kept.populations:
         state.populations.put(Population.restored(population))
+    brought = {pilot.pilot: pilot.executors for pilot in kept.pilots}
     for one in kept.executors:
         executor = ExecutorRecord(one.joined) if one.joined.each is None else RelayExecutorRecord(one.joined)
         executor.draining, executor.suspended = one.draining, one.suspended
         executor.suspensions, executor.trouble = one.suspensions, one.trouble
         executor.came, executor.begun, executor.idle_since, executor.used, executor.wasted = one.usage
         add_executor(state, executor)
-        pilots.executor_restored(state, executor)
+        if brought.get(executor.pilot) is None or executor.id in (brought[executor.pilot] or ()):
+            pilots.executor_restored(state, executor)
     for kept_span in kept.spans:
         span = _restored(state, kept_span, state.executors[ExecutorId(kept_span.executor)])
         if kept_span.replica:

@@ -25,7 +25,7 @@ from bough.model.resources import Needs
 from bough.policy.interface import AskAgain, AskFor, PilotSite, ProvisioningView, ProvisioningWish, Refrain, Release
 from bough.policy.shortage import LEAST
 
-_SHORTEST_HOLD: Seconds = 10.0  # an idle pilot of which nothing is known is kept for so long, however short waits are
+_SHORTEST_HOLD: Seconds = 5.0  # an idle pilot of which nothing is known is kept for so long, however short waits are
 _HOLD = 1.5  # times the wait for a new one
 _MARGIN: Seconds = 1.0  # pilots are asked for this much earlier than the last ones took
 _EVEN: Seconds = 5.0  # added to waits when sites are compared: shorter differences say nothing
