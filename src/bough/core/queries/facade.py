@@ -336,7 +336,7 @@ class Queries:
     def is_quiet(self) -> bool:
         """Whether no task is unfinished. Only where none is ready or with an executor all groups are looked at."""
         state = self._state
-        return not (state.spans or state.waiting) and not self.counts().unfinished
+        return not (state.spans or any(state.demand)) and not self.counts().unfinished
 
     def how_to_start(self, groups: Iterable[int]) -> str:
         """What lets tasks of these groups start that are held: a group that is disabled must be enabled."""
