@@ -181,7 +181,7 @@ def test_files_that_a_list_declares_are_noticed_when_they_change_or_vanish(bough
     ("text", "code", "said"),
     [
         ("true\nin=nowhere :: cat nowhere\n", 2, "list.txt:2: the input nowhere does not exist, and no task makes it"),
-        ("out=nothing :: true\n", 1, "did not write its output nothing"),
+        ("out=nothing :: true\n", 1, "/nothing on "),
     ],
 )
 def test_files_that_are_not_there_are_named(bough: Caller, text: str, code: int, said: str) -> None:

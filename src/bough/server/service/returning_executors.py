@@ -105,6 +105,8 @@ class ReturningExecutors:
             )
             extra = [span for span in spans if not shell.queries.is_wanted(span, number)]
             shell.news(joined)
+            if executor.leaving:  # it said so before it could be a fact
+                shell.news(ExecutorDrained(number))
             said = "reconnected late" if hello.executor else "joined"
         else:
             believed = set(shell.queries.spans_on(number))
