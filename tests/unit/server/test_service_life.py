@@ -9,7 +9,7 @@ from server_fakes import FakeLoop, FakeStore, FakeTransport
 from bough.core.machine import Machine
 from bough.core.queries.facade import Queries
 from bough.model.blobs import blob_id
-from bough.model.events.facts import ExecutorLost, RunClosed, RunOpened, SpanReturned, Submitted
+from bough.model.events.facts import ExecutorJoined, ExecutorLost, RunClosed, RunOpened, SpanReturned, Submitted
 from bough.model.events.news import GroupClosed, WorkFailed, WorkSucceeded
 from bough.model.ids import NUMBERS
 from bough.model.outcomes import Cause, Failure
@@ -337,6 +337,20 @@ def test_an_executor_that_said_that_it_leaves_is_lost_at_once(service: Harness) 
     executor.hang_up()
 
     assert [fact.reason for fact in service.facts(ExecutorLost)] == ["it was idle"]
+
+
+def test_an_executor_that_leaves_before_it_has_joined_gets_nothing(service: Harness) -> None:
+    client = service.client()
+    client.submit()
+    peer = Peer(service, to_executor=True)
+    peer.say(ExecutorHello(VERSION, "local", "node", 7, Needs(1), OWN_PYTHON))
+    peer.say(SpansHeld([]), Leaving("it had nothing to do"))
+
+    assert peer.said(RunSpan) == []
+    peer.hang_up()
+    assert service.facts(ExecutorJoined)
+    other = service.executor()
+    assert [run.attempt for run in other.said(RunSpan)] == [1]
 
 
 def test_an_executor_of_another_store_is_refused(service: Harness) -> None:
