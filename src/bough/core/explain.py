@@ -212,10 +212,11 @@ def _no_room(state: State, record: Record, name: str) -> list[str]:
         return [f"{name} is ready, but the session is closing and starts nothing new"]
     there = [executor for executor in state.executors.values() if executor.pid or not executor.draining]  # no people
     if not there:
-        return [f"{name} is ready, but there is no executor", *_pilots_to_come(state)]
+        lines = [f"{name} is ready, but there is no executor", *_pilots_to_come(state)]
+        return [*lines, *_sites_of_other_pythons(state, needs.python)]
     able = [executor for executor in there if executor.could_fit(needs)]
     if not able:
-        return [_never_fits(there, needs, name)]
+        return [_never_fits(there, needs, name), *_sites_of_other_pythons(state, needs.python)]
     if all(executor.draining or executor.away for executor in able):
         return [_none_stays(state, able, name)]
     able = [executor for executor in able if not executor.away]
@@ -286,6 +287,16 @@ def _other_pythons(there: list[ExecutorRecord], python: str) -> list[str]:
         return []
     has = counted(len(others), "other executor has", "other executors have")
     return [f"{has} Python {_versions(others)}, where a function submitted from Python {python} cannot run"]
+
+
+def _sites_of_other_pythons(state: State, python: str) -> list[str]:
+    """The sites that no pilot is asked for at, because executors there have another Python."""
+    return [
+        f"site {site.name} has Python {site.offers.python}, where a function submitted from Python {python} cannot run:"
+        " no pilot is asked for there"
+        for site in state.defined_sites.values()
+        if python and site.offers is not None and site.offers.python not in {"", python}
+    ]
 
 
 def _versions(executors: list[ExecutorRecord]) -> str:

@@ -89,7 +89,7 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
     space = shutil.disk_usage(request["shared_dir"] or folder)
     return {
         "python": ".".join(map(str, sys.version_info[:3])),
-        "tag": sysconfig.get_config_var("SOABI") or "",
+        **platform(request.get("tag", "")),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         "time": time.time(),
         "free": space.free,
@@ -97,6 +97,22 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
         "socket": socket_place(request["key"]),
         "installed": os.path.exists(os.path.join(program_folder(request["digest"]), "complete")),
     }
+
+
+def platform(known: str) -> dict[str, str]:
+    """What extension modules must be made for; if that is not what is known, also whether msgspec is installed."""
+    tag = sysconfig.get_config_var("SOABI") or ""
+    libc = version = ""
+    with contextlib.suppress(OSError, ValueError):  # it is not glibc
+        libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    if tag != known:
+        try:
+            import msgspec
+
+            version = str(msgspec.__version__)
+        except Exception:  # noqa: BLE001 -- whatever is wrong with it: it is of no use
+            version = ""
+    return {"tag": tag, "system": sysconfig.get_platform(), "libc": libc, "msgspec": version}
 
 
 def install(request: dict[str, Any], data: bytes) -> dict[str, Any]:
