@@ -22,11 +22,26 @@ from bough.model.ids import read_seconds
 from bough.model.site_specs import IDLE, DefinedName, SiteSpec
 
 _MOST_READ: Final = 1 << 20  # bytes of a file
-_FIELDS: Final = ("ssh", "batch", "cores_per_pilot", "max_pilots", "setup", "python", "shared_dir", "idle")
+_FIELDS: Final = (
+    "kind",
+    "address",
+    "ssh",
+    "batch",
+    "cores_per_pilot",
+    "max_pilots",
+    "setup",
+    "python",
+    "shared_dir",
+    "idle",
+)
+
+_SHARED: Final = ("dask", "ray")  # a pilot there takes one core of the cluster, unless more is said
 
 
 def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the options of one definition."""
+    parser.add_argument("--kind", metavar="KIND", help="ssh, dask, ray, or one that another package offers (ssh)")
+    parser.add_argument("--address", metavar="ADDRESS", help="of a Dask scheduler or a Ray cluster, as that writes it")
     parser.add_argument("--ssh", metavar="[USER@]HOST", help="where ssh connects to, as in your SSH configuration")
     parser.add_argument("--batch", choices=("none",), help="its batch system; none: executors run on the host itself")
     parser.add_argument(
@@ -52,7 +67,7 @@ def read_definitions(args: argparse.Namespace) -> dict[str, SiteSpec]:
         return _read_file(args.file, args.site)
     if not args.site:
         raise UserError("name the site: bough site add NAME --ssh user@host")
-    if "ssh" not in given:
+    if given.get("kind", "ssh") == "ssh" and "ssh" not in given:
         raise UserError(f"site {args.site} needs an address: say --ssh user@host")
     return {_name(args.site): _spec(f"site {args.site}", given)}
 
@@ -90,6 +105,8 @@ def _spec(what: str, table: dict[str, Any]) -> SiteSpec:
         except ValueError:
             raise UserError(f"{what}: idle is {table['idle']!r}; say 60, '90s' or '5m'") from None
     try:
+        if table.get("kind") in _SHARED:
+            table = {"cores_per_pilot": 1.0, **table}
         return msgspec.convert(table, SiteSpec)
     except (msgspec.ValidationError, OverflowError) as error:
         raise UserError(f"{what}: {in_plain_words(str(error))}") from error

@@ -43,6 +43,7 @@ class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     python: Place = ""  # there; empty: python3
     shared_dir: Place = ""  # a folder there, which its hosts share: executors work in it
     idle: Duration = IDLE
+    address: Destination = ""  # of a cluster of another engine, as that one writes it: tcp://127.0.0.1:8786
 
 
 class PilotState(enum.StrEnum):
@@ -80,4 +81,4 @@ def describe_spec(spec: SiteSpec) -> str:
     """A definition as people read it: ssh user@host, up to 2 pilots of 4 cores."""
     pilots = "1 pilot" if spec.max_pilots == 1 else f"up to {spec.max_pilots} pilots"
     cores = f"{spec.cores_per_pilot:g} cores" if spec.cores_per_pilot else "all cores"
-    return f"{spec.kind} {spec.ssh}".rstrip() + f", {pilots} of {cores}"
+    return f"{spec.kind} {spec.ssh or spec.address}".rstrip() + f", {pilots} of {cores}"

@@ -26,6 +26,7 @@ MARK = "bough-answer:"
 _LONGEST_SOCKET = 100
 _LAST_WORDS = 2000  # bytes of a log
 _BEGIN = "runpy.run_module('bough.executor', None, '__main__')"
+_FRESH = 3600.0  # seconds for which a program stays that no pilot uses
 _ENDING = 8.0  # seconds that a pilot has to end in good order
 
 
@@ -95,8 +96,17 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
         "free": space.free,
         "folder": folder,
         "socket": socket_place(request["key"]),
-        "installed": os.path.exists(os.path.join(program_folder(request["digest"]), "complete")),
+        "installed": is_installed(request["digest"]),
     }
+
+
+def is_installed(digest: str) -> bool:
+    """Whether the archive of this content is unpacked; from now on it stays for a while."""
+    try:
+        os.utime(os.path.join(program_folder(digest), "complete"))
+    except OSError:
+        return False
+    return True
 
 
 def platform(known: str) -> dict[str, str]:
@@ -131,7 +141,8 @@ def install(request: dict[str, Any], data: bytes) -> dict[str, Any]:
                 archive.extractall(hidden)
         with open(os.path.join(hidden, "complete"), "w", encoding="ascii"):
             pass
-        shutil.rmtree(folder, ignore_errors=True)
+        if not os.path.exists(os.path.join(folder, "complete")):
+            shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # somebody else was faster
             os.rename(hidden, folder)
         shutil.rmtree(hidden, ignore_errors=True)
@@ -148,8 +159,16 @@ def _remove_unused(digest: str) -> None:
                 used.add(note["digest"])
     programs = os.path.join(root(), "programs")
     for name in os.listdir(programs):
-        if name.partition(".")[0] not in used:
+        if name.partition(".")[0] not in used and not _is_fresh(os.path.join(programs, name)):
             shutil.rmtree(os.path.join(programs, name), ignore_errors=True)
+
+
+def _is_fresh(folder: str) -> bool:
+    """Whether a program was looked at a short while ago: somebody is about to use it."""
+    try:
+        return os.stat(os.path.join(folder, "complete")).st_mtime > time.time() - _FRESH
+    except OSError:
+        return False
 
 
 def prepare(request: dict[str, Any], data: bytes) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final
 
 from bough import logs
@@ -56,8 +57,16 @@ _LONGEST: Final = 2000  # characters of a reason
 class SiteDesk:
     """One site: see the module."""
 
-    def __init__(self, shell: Shell, name: str, spec: SiteSpec, make_peer: Callable[[], PeerConnection]) -> None:
+    def __init__(
+        self,
+        shell: Shell,
+        name: str,
+        spec: SiteSpec,
+        make_peer: Callable[[], PeerConnection],
+        listens: tuple[str, str] = ("", ""),
+    ) -> None:
         self._shell = shell
+        self._listens = listens  # the server's address for other machines, and its fingerprint
         self.name = name
         self._wake = asyncio.Event()
         self._quick = 0  # looks that follow each other soon
@@ -76,6 +85,7 @@ class SiteDesk:
             site_token(self.name),
             hashlib.blake2b(f"{self._shell.info.token}:{self.name}".encode(), digest_size=16).hexdigest(),
             self.look_soon,
+            *self._listens,
         )
         return find_kind(spec.kind)(self.name, spec, around)
 
@@ -215,6 +225,7 @@ class PilotManager:
         self._shell = shell
         self._make_peer = make_peer
         self._desks: dict[str, SiteDesk] = {}
+        self._listens = ("", "")
         self._errands: set[asyncio.Task[None]] = set()
         shell.perform[AskForPilot] = self._wake
         shell.perform[CancelPilot] = self._wake
@@ -245,13 +256,25 @@ class PilotManager:
         """Hang up everywhere."""
         await asyncio.gather(*(desk.close() for desk in self._desks.values()))
 
+    def listens_at(self, address: str, fingerprint: str) -> None:
+        """Where the server listens for other machines; said before the first site is opened."""
+        self._listens = (address, fingerprint)
+
+    def token_of(self, site: str) -> bytes | None:
+        """The token of the executors of a site, as the server checks it; None: there is no such site."""
+        return token_bytes(site_token(site), f"the token of site {site}") if site in self._desks else None
+
+    def make_peer_of(self, site: str) -> PeerConnection:
+        """What an executor of a site talks to, by whichever door it came."""
+        return _peer_of(site, self._make_peer)
+
     def trouble(self, site: str) -> str:
         """Why a site is not reached; empty: it is, or there is no need to."""
         desk = self._desks.get(site)
         return desk.trouble if desk is not None else ""
 
     def _open(self, name: str, spec: SiteSpec) -> SiteDesk:
-        desk = self._desks[name] = SiteDesk(self._shell, name, spec, self._make_peer)
+        desk = self._desks[name] = SiteDesk(self._shell, name, spec, self._make_peer, self._listens)
         desk.start()
         return desk
 
@@ -361,7 +384,7 @@ async def tell(shell: Shell, *facts: Any) -> None:
 
 
 def _same_place(one: SiteSpec, other: SiteSpec) -> bool:
-    return (one.kind, one.ssh, one.batch) == (other.kind, other.ssh, other.batch)
+    return (one.kind, one.ssh, one.batch, one.address) == (other.kind, other.ssh, other.batch, other.address)
 
 
 def _check_owner(client: ClientPeer) -> None:
@@ -369,20 +392,23 @@ def _check_owner(client: ClientPeer) -> None:
         raise UserError("only a user of the server's Unix socket can define, test and remove sites")
 
 
+def _peer_of(site: str, make_peer: Callable[[], PeerConnection]) -> PeerConnection:
+    peer = make_peer()
+    peer.site = site
+    return peer
+
+
 def _doorman(site: str, make_peer: Callable[[], PeerConnection]) -> PeerListener:
     """Who lets in whoever knows the token of a site, as an executor of that site."""
-
-    def make() -> PeerConnection:
-        peer = make_peer()
-        peer.site = site
-        return peer
 
     def token_of(role: str) -> bytes:
         if role != "execute":
             raise UserError(f"the socket of site {site} is for its executors")
         return token_bytes(site_token(site), f"the token of site {site}")
 
-    return PeerListener(make, token_of, NO_CERTIFICATE, say=logs.reporter("peer-refused", logs.WARNING))
+    return PeerListener(
+        partial(_peer_of, site, make_peer), token_of, NO_CERTIFICATE, say=logs.reporter("peer-refused", logs.WARNING)
+    )
 
 
 def _cache() -> str:
