@@ -25,15 +25,18 @@ from bough.sites.batch_system import NAMES
 
 _MOST_READ: Final = 1 << 20  # bytes of a file
 _FIELDS: Final = (
-    *("kind", "ssh", "batch", "partition", "account", "walltime", "cores_per_pilot", "min_pilots", "max_pilots"),
-    *("setup", "python", "shared_dir", "idle", "relay_address", "batch_options", "patience", "submit_rate", "poll"),
-    *("budget", "container_command"),
+    *("kind", "address", "ssh", "batch", "partition", "account", "walltime", "cores_per_pilot", "min_pilots"),
+    *("max_pilots", "setup", "python", "shared_dir", "idle", "relay_address", "batch_options", "patience"),
+    *("submit_rate", "poll", "budget", "container_command"),
 )
 _TIMES: Final = ("idle", "walltime", "patience", "poll")
+_SHARED: Final = ("dask", "ray")  # a pilot there takes one core of the cluster, unless more is said
 
 
 def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the options of one definition."""
+    parser.add_argument("--kind", metavar="KIND", help="ssh, dask, ray, or one that another package offers (ssh)")
+    parser.add_argument("--address", metavar="ADDRESS", help="of a Dask scheduler or a Ray cluster, as that writes it")
     parser.add_argument("--ssh", metavar="[USER@]HOST", help="where ssh connects to, as in your SSH configuration")
     parser.add_argument(
         "--local",
@@ -107,7 +110,7 @@ def read_definitions(args: argparse.Namespace) -> dict[str, SiteSpec]:
     if given.get("kind") == "local" and ("ssh" in given or given.get("batch", "none") != "none"):
         other = "--ssh" if "ssh" in given else "--batch"
         raise UserError(f"site {args.site}: --local and {other} contradict each other; leave one of them out")
-    if "ssh" not in given and "kind" not in given and given.get("batch", "none") == "none":
+    if given.get("kind", "ssh") == "ssh" and "ssh" not in given and given.get("batch", "none") == "none":
         raise UserError(
             f"site {args.site} needs an address: say --ssh user@host, --batch for a batch system here, or --local"
         )
@@ -159,6 +162,8 @@ def _spec(what: str, table: dict[str, Any]) -> SiteSpec:
             except ValueError:
                 raise UserError(f"{what}: {field} is {table[field]!r}; say 60, '90s' or '5m'") from None
     try:
+        if table.get("kind") in _SHARED:
+            table = {"cores_per_pilot": 1.0, **table}
         spec = msgspec.convert(table, SiteSpec)
     except (msgspec.ValidationError, OverflowError) as error:
         raise UserError(f"{what}: {in_plain_words(str(error))}") from error

@@ -221,10 +221,12 @@ def _no_room(state: State, record: Record, name: str) -> list[str]:
     there = [executor for executor in state.executors.values() if executor.pid or not executor.draining]  # no people
     if not there:
         bound = f" at {' or '.join(needs.sites)}" if needs.sites else ""
-        return [f"{name} is ready, but there is no executor{bound}", *_pilots_to_come(state, record)]
+        lines = [f"{name} is ready, but there is no executor{bound}", *_pilots_to_come(state, record)]
+        return [*lines, *_sites_of_other_pythons(state, needs.python)]
     able = [executor for executor in there if executor.could_fit(needs)]
     if not able:
-        return [_never_fits(there, needs, name), *_pilots_to_come(state, record)]
+        lines = [_never_fits(there, needs, name), *_pilots_to_come(state, record)]
+        return [*lines, *_sites_of_other_pythons(state, needs.python)]
     if all(executor.draining or executor.away for executor in able):
         return [_none_stays(state, able, name), *_pilots_to_come(state, record)]
     able = [executor for executor in able if not executor.away]
@@ -238,20 +240,12 @@ def _no_room(state: State, record: Record, name: str) -> list[str]:
 def _busy(
     state: State, record: Record, name: str, there: list[ExecutorRecord], able: list[ExecutorRecord]
 ) -> list[str]:
-    """Why none of those that could run a task takes it now."""
+    """Those that could run a task have other things to do, or do not stay for long enough."""
     needs = record.spec.needs
     if record.place in state.hosts:
         able = [executor for executor in able if executor.host == record.place]
         if not any(executor.fits(record) for executor in able):
             return [f"{name} is ready and waits for room on {record.place}, where it must run"]
-    return _busy(state, record, name, able, there)
-
-
-def _busy(
-    state: State, record: Record, name: str, able: list[ExecutorRecord], there: list[ExecutorRecord]
-) -> list[str]:
-    """Those that could run it have other things to do, or do not stay for long enough."""
-    needs = record.spec.needs
     staying = [executor for executor in able if executor.ends_before(record, state.now)]
     if able and not staying:
         return [_too_long(state, record, able, name), *_pilots_to_come(state, record)]
@@ -354,6 +348,16 @@ def _other_pythons(there: list[ExecutorRecord], python: str) -> list[str]:
         return []
     has = counted(len(others), "other executor has", "other executors have")
     return [f"{has} Python {_versions(others)}, where a function submitted from Python {python} cannot run"]
+
+
+def _sites_of_other_pythons(state: State, python: str) -> list[str]:
+    """The sites that no pilot is asked for at, because executors there have another Python."""
+    return [
+        f"site {site.name} has Python {site.offers.python}, where a function submitted from Python {python} cannot run:"
+        " no pilot is asked for there"
+        for site in state.defined_sites.values()
+        if python and site.offers is not None and site.offers.python not in {"", python}
+    ]
 
 
 def _versions(executors: list[ExecutorRecord]) -> str:

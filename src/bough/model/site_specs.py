@@ -55,6 +55,7 @@ class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     python: Place = ""  # there; empty: python3
     shared_dir: Place = ""  # a folder there, which its hosts share: executors work in it
     idle: Duration = IDLE
+    address: Destination = ""  # of a cluster of another engine, as that one writes it: tcp://127.0.0.1:8786
     container_command: Setup = ""  # how containers are run there, see `model.commands.containers`; empty: the usual way
     min_pilots: FewestPilots = 0  # that are kept, also while there is nothing to do
     budget: CoreHours = 0.0  # core-hours that its pilots may use in all; 0: no bound
@@ -120,6 +121,6 @@ def describe_spec(spec: SiteSpec) -> str:
     cores = f"{spec.cores_per_pilot:g} cores" if spec.cores_per_pilot else "all cores"
     budget = f", {spec.budget:g} core-hours in all" if spec.budget else ""
     if spec.batch == "none":
-        return f"{spec.kind} {spec.ssh}".rstrip() + f", {pilots} of {cores}{budget}"
+        return f"{spec.kind} {spec.ssh or spec.address}".rstrip() + f", {pilots} of {cores}{budget}"
     place = f"{spec.batch} on {spec.where}" + (f", partition {spec.partition}" if spec.partition else "")
     return f"{place}, {pilots} of {cores if spec.cores_per_pilot else 'a whole node'} for {spec.lifetime:g} s{budget}"

@@ -32,6 +32,7 @@ _LONGEST_SOCKET = 100
 _LAST_WORDS = 2000  # bytes of a log
 _BEGIN = "runpy.run_module('bough.executor', None, '__main__')"
 _ALWAYS = {"SBATCH_NO_REQUEUE": "1"}  # a pilot whose node fails is lost; another one is asked for
+_FRESH = 3600.0  # seconds for which a program stays that no pilot uses
 _ENDING = 8.0  # seconds that a pilot has to end in good order
 _RELAY = "runpy.run_module('bough.cli.main', None, '__main__')"
 _LINKED = 15.0  # seconds that a relay has to begin and to find the server
@@ -102,14 +103,39 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
     space = shutil.disk_usage(request["shared_dir"] or folder)
     return {
         "python": ".".join(map(str, sys.version_info[:3])),
-        "tag": sysconfig.get_config_var("SOABI") or "",
+        **platform(request.get("tag", "")),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         "time": time.time(),
         "free": space.free,
         "folder": folder,
         "socket": socket_place(request["key"]),
-        "installed": os.path.exists(os.path.join(program_folder(request["digest"]), "complete")),
+        "installed": is_installed(request["digest"]),
     }
+
+
+def is_installed(digest: str) -> bool:
+    """Whether the archive of this content is unpacked; from now on it stays for a while."""
+    try:
+        os.utime(os.path.join(program_folder(digest), "complete"))
+    except OSError:
+        return False
+    return True
+
+
+def platform(known: str) -> dict[str, str]:
+    """What extension modules must be made for; if that is not what is known, also whether msgspec is installed."""
+    tag = sysconfig.get_config_var("SOABI") or ""
+    libc = version = ""
+    with contextlib.suppress(OSError, ValueError):  # it is not glibc
+        libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    if tag != known:
+        try:
+            import msgspec
+
+            version = str(msgspec.__version__)
+        except Exception:  # noqa: BLE001 -- whatever is wrong with it: it is of no use
+            version = ""
+    return {"tag": tag, "system": sysconfig.get_platform(), "libc": libc, "msgspec": version}
 
 
 def install(request: dict[str, Any], data: bytes) -> dict[str, Any]:
@@ -128,7 +154,8 @@ def install(request: dict[str, Any], data: bytes) -> dict[str, Any]:
                 archive.extractall(hidden)
         with open(os.path.join(hidden, "complete"), "w", encoding="ascii"):
             pass
-        shutil.rmtree(folder, ignore_errors=True)
+        if not os.path.exists(os.path.join(folder, "complete")):
+            shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # somebody else was faster
             os.rename(hidden, folder)
         shutil.rmtree(hidden, ignore_errors=True)
@@ -146,8 +173,16 @@ def _remove_unused(digest: str) -> None:
         used.update(note["digest"] for note in _relay_notes(os.path.join(sites, key)))
     programs = os.path.join(root(), "programs")
     for name in os.listdir(programs):
-        if name.partition(".")[0] not in used:
+        if name.partition(".")[0] not in used and not _is_fresh(os.path.join(programs, name)):
             shutil.rmtree(os.path.join(programs, name), ignore_errors=True)
+
+
+def _is_fresh(folder: str) -> bool:
+    """Whether a program was looked at a short while ago: somebody is about to use it."""
+    try:
+        return os.stat(os.path.join(folder, "complete")).st_mtime > time.time() - _FRESH
+    except OSError:
+        return False
 
 
 def prepare(request: dict[str, Any], data: bytes) -> dict[str, Any]:

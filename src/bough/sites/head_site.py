@@ -17,7 +17,7 @@ import msgspec
 from bough.errors import SiteError
 from bough.model.resources import show_bytes
 from bough.model.site_specs import PLENTY, RESOURCE, PilotId, SiteSpec
-from bough.sites.bootstrap import TAG, Archive, make_archive
+from bough.sites.bootstrap import OWN, Archive, make_archive, only_commands, read_platform
 from bough.sites.errands import PATIENCE, Connection, LocalConnection
 from bough.sites.head_relay import GIVE_UP
 from bough.sites.site_kind import Checked, Surroundings
@@ -39,6 +39,7 @@ class HeadSite:
         self._spec = spec
         self._around = around
         self._connection = self._connect()
+        self._platform = OWN  # of the Python there, as far as is known
         self._archive: Archive | None = None
         self._there: dict[str, Any] = {}  # what the last look has found
         self._is_ready = False  # the archive is there, and the way back
@@ -67,9 +68,8 @@ class HeadSite:
 
     async def _check_python(self) -> Checked:
         found = await self._look()
-        if found["tag"] != TAG:
-            return Checked(False, self._other_platform(found))
-        return Checked(True, f"{self._connection.python} is Python {found['python']}, {found['cores']} cores")
+        what = f"{self._connection.python} is Python {found['python']}, {found['cores']} cores"
+        return Checked(True, what + only_commands(found["python"]))
 
     async def _check_space(self) -> Checked:
         found = await self._look()
@@ -112,15 +112,20 @@ class HeadSite:
     async def _look(self) -> dict[str, Any]:
         await self._connection.open()
         loop = asyncio.get_running_loop()
-        self._archive = await loop.run_in_executor(None, make_archive, self._around.cache)
-        self._there = await self._errand("look", digest=self._archive.digest, shared_dir=self._spec.shared_dir)
+        for _ in range(2):  # the first time it may turn out that the Python there is another one than ours
+            platform, self._platform = self._platform, OWN  # if this one cannot be made, it is asked for again
+            self._archive = await loop.run_in_executor(None, make_archive, self._around.cache, platform)
+            self._there = await self._errand(
+                "look", digest=self._archive.digest, shared_dir=self._spec.shared_dir, tag=OWN.tag
+            )
+            self._platform = read_platform(self._there)
+            if self._platform in {platform, OWN}:
+                break
         return self._there
 
     async def _install(self) -> int:
         """Send the archive if it is not there; how many bytes were sent."""
         found = await self._look()
-        if found["tag"] != TAG:
-            raise SiteError(self._other_platform(found))
         if found["installed"] or self._archive is None:
             return 0
         await self._errand("install", self._archive.data, _LOAD, digest=self._archive.digest)
@@ -134,12 +139,6 @@ class HeadSite:
 
     def _way(self) -> str:
         return self._connection.way(self._there["socket"], self._around.socket)
-
-    def _other_platform(self, found: dict[str, Any]) -> str:
-        return (
-            f"{self._connection.python} on {self._connection.host} is {found['tag']}, Bough here is built for {TAG}:"
-            " name a Python of that version with --python"
-        )
 
     async def _errand(
         self, what: str, load: bytes = b"", patience: float = PATIENCE, **fields: object

@@ -23,6 +23,8 @@ class Surroundings(NamedTuple):
     token: str  # that opens it
     key: str  # names the site and the server: others may share its hosts
     on_lost: Callable[[], None] = lambda: None  # the connection to the site was lost
+    address: str = ""  # HOST:PORT at which the server listens for other machines, empty: nowhere
+    fingerprint: str = ""  # of its certificate there
 
 
 class Checked(NamedTuple):
@@ -85,11 +87,15 @@ def find_kind(name: str) -> MakeKind:
         from bough.sites.local_site import LocalSite
 
         return LocalSite
+    if name in {"dask", "ray"}:
+        from bough.sites.cluster_site import DaskSite, RaySite
+
+        return {"dask": DaskSite, "ray": RaySite}[name]
     from importlib.metadata import entry_points
 
     offered = {point.name: point for point in entry_points(group="bough.sites")}
     if name not in offered:
-        known = sorted({"batch", "local", "ssh", *offered})
+        known = sorted({"batch", "dask", "local", "ray", "ssh", *offered})
         raise UnknownName(
             f"there is no kind of site {name!r}; known are: {', '.join(known)}{did_you_mean(name, known)}"
         )

@@ -3,7 +3,8 @@
 A server is named by `unix:PATH`, by HOST:PORT, or by the path of an *access file*, which holds all of it and is what a
 user copies to another machine. The server keeps one token for each role (submit, execute, read) in a file of its own,
 `submit.token` and so on: 32 random bytes as base64url text. Executors that pilots start have a token of their site
-instead, `site-NAME.token`, which opens the server's socket for that site and no other, and goes with the site.
+instead, `site-NAME.token`, which opens the server's socket for that site and no other, and goes with the site; where
+the server listens for other machines, their role is `execute@NAME`.
 
 Rules: without an access file only a process that can read the user's own files is let in. Tokens are read again for
 every handshake, so that rotating one needs no restart; peers that are connected stay connected.
@@ -31,6 +32,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _INCLUDES = {"submit": ("submit", "read"), "execute": ("execute",), "read": ("read",)}  # what a role may do
 _BYTES = 32  # of a token
 UNIX = "unix:"
+AT = "@"  # execute@NAME: executors of that site only, who know its token
 NO_CERTIFICATE = "none"  # in place of the fingerprint of a server that listens on its Unix socket only
 
 
@@ -158,7 +160,7 @@ def _same(one: str, other: str) -> bool:
 
 
 def _fitting(access: Access, path: str, role: str) -> Access:
-    if not access.is_unix and role not in _INCLUDES.get(access.role, ()):
+    if not access.is_unix and role not in _INCLUDES.get(access.role.partition(AT)[0], ()):
         raise UserError(
             f"the access file {path} is for the role {access.role!r}, this needs {role!r}:"
             f" write one with bough server access --role {role}"

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from bough.errors import BoughError, ProtocolError
+from bough.transport.access import AT
 from bough.transport.listener import MOST, HandshakeProtocol, TlsListener
 from bough.wire.client_messages import VERSION, Challenge, Refused
 from bough.wire.framing import frame
@@ -31,6 +32,16 @@ class Peer(Protocol):
 
     def data_received(self, data: bytes) -> None:
         """It spoke."""
+
+
+class SiteDoors(Protocol):
+    """Executors of one site each, who know its token."""
+
+    def token_of(self, site: str) -> bytes | None:
+        """The token of a site; None: there is no such site."""
+
+    def make_peer_of(self, site: str) -> Peer:
+        """What an executor of that site talks to."""
 
 
 class PeerListener(TlsListener):
@@ -53,6 +64,7 @@ class PeerListener(TlsListener):
         super().__init__(say, proof_within=proof_within, most=most)
         self.make_connection = make_connection
         self.token_of = token_of
+        self.sites: SiteDoors | None = None  # those that may come here, too
         self.fingerprint = fingerprint
 
     def gate(self, peer: str) -> ProofGate:
@@ -91,9 +103,10 @@ class ProofGate(HandshakeProtocol):
             if first is None:
                 return
             proof, rest = first
-            if proof.role not in ROLES:
+            token = self._token(proof.role)
+            if token is None:
                 self._refuse("no such role", _WRONG)
-            elif not check(proof, self._listener.token_of(proof.role), self._nonce, self._listener.fingerprint):
+            elif not check(proof, token, self._nonce, self._listener.fingerprint):
                 self._refuse(f"its proof for the role {proof.role} does not hold", _WRONG)
             else:
                 self._let_in(proof.role, rest)
@@ -101,6 +114,14 @@ class ProofGate(HandshakeProtocol):
             self._refuse(str(error), str(error), "ProtocolError")
         except BoughError as error:  # our own token cannot be used: the line in the log says what to do
             self._refuse(str(error), "the server cannot check tokens now, its log says why", "SiteError")
+
+    def _token(self, role: str) -> bytes | None:
+        """The token of a role, or of the executors of a site; None: there is no such role."""
+        if role in ROLES:
+            return self._listener.token_of(role)
+        name, _, site = role.partition(AT)
+        sites = self._listener.sites
+        return sites.token_of(site) if sites is not None and name == "execute" else None
 
     def eof_received(self) -> bool:
         """The peer says no more, so it will not prove anything."""
@@ -129,7 +150,9 @@ class ProofGate(HandshakeProtocol):
         assert transport is not None
         self._buffer = bytearray()  # a traceback may hold on to the old one
         self.over.set_result(None)
-        connection = self._listener.make_connection()
+        role, _, site = role.partition(AT)
+        sites = self._listener.sites
+        connection = sites.make_peer_of(site) if sites is not None and site else self._listener.make_connection()
         connection.role = role
         transport.set_protocol(cast("asyncio.Protocol", connection))
         connection.connection_made(transport)

@@ -25,6 +25,7 @@ from bough.server.service.retention import Retention
 from bough.server.service.site_watch import SiteWatch
 from bough.server.task_requests import TaskRequests
 from bough.server.turns.shell import Shell
+from bough.transport.admission import PeerListener
 from bough.wire import questions
 from bough.wire.questions import Question
 
@@ -83,6 +84,12 @@ class Features:
     def is_cut_off(self, site: str) -> bool:
         """Whether the connection to a site, by which its executors reach us, is cut."""
         return self._pilots is not None and self._pilots.is_cut_off(site)
+
+    def listen(self, listener: PeerListener, address: str, fingerprint: str) -> None:
+        """The server listens for other machines: executors of sites may come there, too."""
+        if self._pilots is not None:
+            listener.sites = self._pilots
+            self._pilots.listens_at(address, fingerprint)
 
     async def open(self) -> None:
         """Begin; SiteError when the metrics cannot be served."""

@@ -40,7 +40,7 @@ from bough.server.service.stranger_gates import GuardedSocket
 from bough.server.turns.shell import Shell
 from bough.sites.site_kind import SiteKind, Surroundings, find_kind
 from bough.transport import home
-from bough.transport.access import NO_CERTIFICATE, revoke_site_token, site_secret, site_token
+from bough.transport.access import NO_CERTIFICATE, revoke_site_token, site_secret, site_token, token_bytes
 from bough.transport.admission import PeerListener
 from bough.wire import questions
 from bough.wire.executor_messages import Leave
@@ -63,8 +63,16 @@ _LONGEST: Final = 2000  # characters of a reason
 class SiteDesk:
     """One site: see the module."""
 
-    def __init__(self, shell: Shell, name: str, spec: SiteSpec, make_peer: Callable[[], PeerConnection]) -> None:
+    def __init__(
+        self,
+        shell: Shell,
+        name: str,
+        spec: SiteSpec,
+        make_peer: Callable[[], PeerConnection],
+        listens: tuple[str, str] = ("", ""),
+    ) -> None:
         self._shell = shell
+        self._listens = listens  # the server's address for other machines, and its fingerprint
         self.name = name
         self._wake = asyncio.Event()
         self._quick = 0  # looks that follow each other soon
@@ -89,6 +97,7 @@ class SiteDesk:
             site_token(self.name),
             hashlib.blake2b(f"{self._shell.info.token}:{self.name}".encode(), digest_size=16).hexdigest(),
             self._on_lost,
+            *self._listens,
         )
         return find_kind(spec.kind)(self.name, spec, around)
 
@@ -279,6 +288,7 @@ class PilotManager:
         self._shell = shell
         self._make_peer = make_peer
         self._desks: dict[str, SiteDesk] = {}
+        self._listens = ("", "")
         self._errands: set[asyncio.Task[None]] = set()
         shell.perform[AskForPilot] = self._wake
         shell.perform[CancelPilot] = self._wake
@@ -340,13 +350,25 @@ class PilotManager:
         desk = self._desks.get(site)
         return desk is not None and (desk.is_lost or bool(desk.trouble))
 
+    def listens_at(self, address: str, fingerprint: str) -> None:
+        """Where the server listens for other machines; said before the first site is opened."""
+        self._listens = (address, fingerprint)
+
+    def token_of(self, site: str) -> bytes | None:
+        """The token of the executors of a site, as the server checks it; None: there is no such site."""
+        return token_bytes(site_token(site), f"the token of site {site}") if site in self._desks else None
+
+    def make_peer_of(self, site: str) -> PeerConnection:
+        """What an executor of a site talks to, by whichever door it came."""
+        return _peer_of(site, self._make_peer)
+
     def trouble(self, site: str) -> str:
         """Why a site is not reached; empty: it is, or there is no need to."""
         desk = self._desks.get(site)
         return desk.trouble if desk is not None else ""
 
     def _open(self, name: str, spec: SiteSpec) -> SiteDesk:
-        desk = self._desks[name] = SiteDesk(self._shell, name, spec, self._make_peer)
+        desk = self._desks[name] = SiteDesk(self._shell, name, spec, self._make_peer, self._listens)
         desk.start()
         return desk
 
@@ -465,7 +487,7 @@ def _paces(spec: SiteSpec) -> tuple[Seconds, Seconds]:
 
 
 def _same_place(one: SiteSpec, other: SiteSpec) -> bool:
-    return (one.kind, one.ssh, one.batch) == (other.kind, other.ssh, other.batch)
+    return (one.kind, one.ssh, one.batch, one.address) == (other.kind, other.ssh, other.batch, other.address)
 
 
 def _check_owner(client: ClientPeer) -> None:
@@ -473,16 +495,20 @@ def _check_owner(client: ClientPeer) -> None:
         raise UserError("only a user of the server's Unix socket can define, test and remove sites")
 
 
+def _peer_of(site: str, make_peer: Callable[[], PeerConnection]) -> PeerConnection:
+    peer = make_peer()
+    peer.site = site
+    return peer
+
+
 def _doorman(site: str, make_peer: Callable[[], PeerConnection]) -> PeerListener:
     """Who lets in whoever knows the token of a site, as an executor of that site."""
-
-    def make() -> PeerConnection:
-        peer = make_peer()
-        peer.site = site
-        return peer
-
-    say = logs.reporter("peer-refused", logs.WARNING)
-    return PeerListener(make, partial(site_secret, site), NO_CERTIFICATE, say=say)
+    return PeerListener(
+        partial(_peer_of, site, make_peer),
+        partial(site_secret, site),
+        NO_CERTIFICATE,
+        say=logs.reporter("peer-refused", logs.WARNING),
+    )
 
 
 def _cache() -> str:

@@ -306,6 +306,7 @@ class Service:
         else:
             port = await self._listen_as_before(listener, host, context)
         self._address = reachable_address(host, port)
+        self._features.listen(listener, self._address, self._fingerprint)
         return listener
 
     async def _listen_as_before(self, listener: PeerListener, host: str, context: ssl.SSLContext) -> int:
