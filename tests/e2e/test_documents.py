@@ -32,7 +32,7 @@ def _run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PATH": path, "BOUGH_HOME": str(folder / "home")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
 

@@ -213,7 +213,7 @@ class Workshop:
 
 
 def _run(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, capture_output=True, text=True, check=check, timeout=30)
+    return subprocess.run(words, capture_output=True, text=True, check=check, timeout=60)
 
 
 def why_no_networks() -> str:

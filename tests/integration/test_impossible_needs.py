@@ -39,7 +39,7 @@ def test_every_door_of_a_session_refuses_and_stores_nothing(tmp_path: Path, monk
                 door(session)
         with session.group("g"), pytest.raises(UserError, match="it needs 64 cores, and this session has 2 cores"):
             session.command("true", cores=64)
-        assert session.options(cores=2).submit(same, 7).result(30) == 7
+        assert session.options(cores=2).submit(same, 7).result(60) == 7
         assert sum(session.progress.counts().values()) == 1
 
 

@@ -85,9 +85,9 @@ import os, sys, bough
 with bough.Session(*sys.argv[1:]) as s:
     done = s.command("umask > {o:w}; head -c 100000 /dev/zero", o="deep/mask.txt")
     big = s.submit(bytes, 1_000_000)
-    done.result(30), big.result(30)
+    done.result(60), big.result(60)
     print("ready", flush=True)
-    s.command("until [ -e go ]; do sleep 0.02; done").result(30)
+    s.command("until [ -e go ]; do sleep 0.02; done").result(60)
 """
 
 

@@ -294,7 +294,7 @@ def test_the_store_is_held_until_the_process_is_gone(service: Service, tmp_path:
         gate.touch()
         server.wait(30)
         if stopping is not None:
-            said, _ = stopping.communicate(timeout=30)
+            said, _ = stopping.communicate(timeout=60)
     assert stopping.returncode == 0
     assert said == f"server {server.pid} has ended\n".encode()
     service.start()

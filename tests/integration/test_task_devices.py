@@ -68,7 +68,7 @@ def test_gpus_come_back_from_tasks_that_fail_are_killed_or_end_their_worker(tmp_
             time.sleep(0.01)
         ends[2].kill()
 
-        assert gpu.submit(alone_on_its_gpus, str(tmp_path)).result(30) == ("0", ["0"])
+        assert gpu.submit(alone_on_its_gpus, str(tmp_path)).result(60) == ("0", ["0"])
 
 
 def test_a_session_keeps_to_the_gpus_that_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
