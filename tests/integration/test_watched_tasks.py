@@ -217,7 +217,7 @@ def test_memory(watched: Watched) -> None:
     hungry = "python3 -c 'import time; held = bytearray(200_000_000); time.sleep(60)'"
     span = watched.run(hungry, one(Memory(100_000_000), Fail("too big", 0.1)))
     end = watched.end(span)
-    assert end.failure.message.startswith("too big (ended by m: used 2")
+    assert end.failure.message.startswith("too big (ended by m: used ")  # it may be caught while it grows
 
 
 def test_a_function_is_ended_and_its_value_says_so(watched: Watched) -> None:

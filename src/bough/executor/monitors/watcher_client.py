@@ -120,7 +120,7 @@ class Watching:
         self._out = bytearray()
         self._deaths = 0
         self._inside: tuple[int, float] = (0, 0.0)  # since when the watcher is where it is, its processor time then
-        self._judged = 0
+        self._work = (0, 0.0)  # bytes that it had judged, and its processor time, when that was looked at
 
     # --- elements ---
 
@@ -345,9 +345,12 @@ class Watching:
             used = cpu_seconds(self._pid) - self._inside[1] if spent > _HANGS else 0.0
             if spent > _HANGS and (used > _BUSY or spent > _STUCK):
                 self._on_dead(f"it hung for {spent:.0f} s")
-        progressed = self._judged != self._cells[JUDGED]
-        self._judged = self._cells[JUDGED]
-        for watched in [one for one in self._watched.values() if one.then is not None]:
+        waiting = [one for one in self._watched.values() if one.then is not None]
+        if not waiting:
+            return
+        work = (self._cells[JUDGED], cpu_seconds(self._pid))  # on a full machine it gets little time, and uses that
+        progressed, self._work = work != self._work, work
+        for watched in waiting:
             if progressed:
                 watched.give_up_at = now + _DRAIN
             if now > min(watched.give_up_at, watched.waits_until):
