@@ -172,6 +172,24 @@ def test_no_pilot_is_lost_or_doubled_when_sbatch_errs_or_does_not_answer(batch: 
     assert "failed" not in batch.story()
 
 
+def test_pilots_end_in_good_order_before_their_time_is_over(batch: BatchShop, alpha: SlurmCluster) -> None:
+    batch.start()
+    batch.bough("site", "add", "alpha", "--batch", "slurm", *QUICK, "--walltime", "6s")
+    notes = batch.folder / "notes"
+    with bough.Session(batch.shop.address, name="long") as session:
+        tasks = [session.command(f"echo {number} $SLURM_JOB_ID >> {notes}; sleep 0.3") for number in range(22)]
+        assert {task.result(2 * PATIENCE).returncode for task in tasks} == {0}
+        too_long = session.command("sleep 10", walltime=10)
+        batch.until(lambda: "its pilots end after 6 s" in "".join(too_long.explain()), "explain to say why not")
+        too_long.cancel()
+    ran = [line.split() for line in notes.read_text().splitlines()]
+    assert {int(number) for number, _ in ran} == set(range(22))
+    assert len(ran) <= 22 + len({job for _, job in ran}), "more was cut off than what ran last in a job"
+    assert len({job for _, job in ran}) > 1
+    batch.bough("site", "remove", "alpha")
+    batch.until(batch.is_clean, "the jobs to end")
+
+
 def test_a_server_that_dies_while_it_submits_finds_its_pilots_again(batch: BatchShop, alpha: SlurmCluster) -> None:
     script = alpha.bin / "sbatch"
     real = shutil.which("sbatch", path="/usr/bin:/usr/local/bin")
