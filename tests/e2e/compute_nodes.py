@@ -9,6 +9,7 @@ number, and the namespaces are removed.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -75,6 +76,11 @@ class Cluster:
     def relays(self) -> list[int]:
         """Relays that run on the head node."""
         return [pid for pid, words in self.head.processes().items() if " relay start " in words]
+
+    def connections(self) -> int:
+        """Executors behind the relays, as these say."""
+        notes = self.head.home.rglob("relays/*/relay/relay.json")
+        return sum(int(json.loads(path.read_text())["connections"]) for path in notes)
 
     def relay_log(self) -> str:
         return "".join(path.read_text() for path in self.head.home.rglob("relays/*/log"))

@@ -103,7 +103,7 @@ async def _connect_to(access: Access, place: Place, line: RelayLine) -> None:
     sock = socket.socket(place[0], socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
-        if access.is_unix:
+        if place[0] == socket.AF_UNIX:
             await loop.sock_connect(sock, place[1])
             await loop.create_unix_connection(lambda: line, sock=sock)
             return

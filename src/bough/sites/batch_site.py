@@ -55,7 +55,9 @@ class BatchSite(HeadSite):
 
     async def _check_relay(self) -> Checked:
         await self.open()
-        return Checked(True, f"compute nodes reach this server by the relay on {self._relay.address}")
+        relay = self._relay
+        found = "" if relay.is_linked else ", which has not found this server yet"
+        return Checked(True, f"compute nodes reach this server by the relay on {relay.address}{found}")
 
     async def _check_batch(self) -> Checked:
         await self._look()

@@ -35,7 +35,8 @@ _ALWAYS = {"SBATCH_NO_REQUEUE": "1"}  # a pilot whose node fails is lost; anothe
 _FRESH = 3600.0  # seconds for which a program stays that no pilot uses
 _ENDING = 8.0  # seconds that a pilot has to end in good order
 _RELAY = "runpy.run_module('bough.cli.main', None, '__main__')"
-_LINKED = 15.0  # seconds that a relay has to begin and to find the server
+_LISTENS = 15.0  # seconds that a relay has to begin
+_LINKED = 3.0  # seconds that are waited for it to find the server
 
 
 class Trouble(Exception):
@@ -326,24 +327,28 @@ def relay_state(key: str) -> str:
 
 
 def _publish(key: str, home: str, note: dict[str, Any]) -> dict[str, Any]:
-    """Wait until a relay has its server, and tell the hosts behind it where it is."""
-    until = time.monotonic() + _LINKED
+    """Wait until a relay listens, and for a while until it has its server; tell hosts behind it where it is."""
+    begun = time.monotonic()
     while True:
-        said = _read_note(os.path.join(home, "relay"), "relay.json")
-        if said is not None and said["pid"] == note["pid"] and said["linked"]:
+        said = _read_note(os.path.join(home, "relay"), "relay.json") or {"pid": 0}
+        access = _read_note(os.path.join(home, "relay"), "access.json")
+        listens = said["pid"] == note["pid"] and access is not None and access["address"] == said["address"]
+        waited = time.monotonic() - begun
+        if listens and (said["linked"] or waited > _LINKED):
             break
         if not _is_alive(note):
             raise Trouble(f"the relay on {socket.gethostname()} ended: {_last_words(home) or 'without a word'}")
-        if time.monotonic() > until:
+        if waited > _LISTENS:
             words = _last_words(home) or "it says nothing"
-            raise Trouble(f"the relay on {socket.gethostname()} has not found the server within {_LINKED:g} s: {words}")
+            raise Trouble(f"the relay on {socket.gethostname()} has not begun within {_LISTENS:g} s: {words}")
         time.sleep(0.02)
-    with open(os.path.join(home, "relay", "access.json"), "rb") as file:
-        data = file.read()
-    path = os.path.join(site_folder(key), "nodes.json")
+    server = _read_note(site_folder(key), "access.json")
+    if server is not None:  # last: who is on this very host, and sees no network, sees the socket
+        access["also"] = [*access.get("also", ()), server["address"]]
+    path, data = os.path.join(site_folder(key), "nodes.json"), json.dumps(access).encode()
     if not _holds(path, data):
         write_private(path, data)
-    return {"access": path, "address": said["address"]}
+    return {"access": path, "address": said["address"], "linked": said["linked"]}
 
 
 def _holds(path: str, data: bytes) -> bool:

@@ -21,7 +21,7 @@ from bough.transport.tls import new_certificate
 GIVE_UP: Final = 7200.0  # seconds without a server: a laptop sleeps for an hour
 _EVERYWHERE: Final = "0.0.0.0"
 _CANNOT: Final = "cannot listen"  # as a relay says it
-_STARTING: Final = 45.0  # seconds for it to begin and to find the server
+_STARTING: Final = 45.0  # seconds for it to begin
 
 
 class Errand(Protocol):
@@ -46,6 +46,7 @@ class HeadRelay:
         self._lock = asyncio.Lock()
         self.access = ""  # the path there of the access file for compute nodes, once it runs
         self.address = ""  # where it listens
+        self.is_linked = False  # it had found the server when it was looked at last
 
     async def ensure(self) -> str:
         """Have it run; the path there of the access file for compute nodes.
@@ -63,6 +64,7 @@ class HeadRelay:
                     raise
                 raise SiteError(f"{error}; name another of its addresses with --relay-address") from error
             self.access, self.address = str(found["access"]), str(found["address"])
+            self.is_linked = bool(found["linked"])
         return self.access
 
     async def mend(self, answer: Mapping[str, Any]) -> None:

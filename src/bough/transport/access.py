@@ -44,7 +44,8 @@ class Access(msgspec.Struct, frozen=True):
     role: str = ""
     token: str = ""
     server_fingerprint: str = ""  # behind a relay: of the server that checks the token; the other one is the relay's
-    also: tuple[str, ...] = ()  # other addresses of the same relay: not every host knows it by the same one
+    # other addresses: not every host knows a relay by the same one, and some see the socket that it connects to itself
+    also: tuple[str, ...] = ()
 
     @property
     def is_unix(self) -> bool:
@@ -108,8 +109,9 @@ def read_access(path: str) -> Access:
         access = msgspec.json.decode(data, type=Access)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise UserError(f"{path} is not an access file: {error}") from error
-    for address in () if access.is_unix else (access.address, *access.also):
-        split_address(address)
+    for address in (access.address, *access.also):
+        if not address.startswith(UNIX):
+            split_address(address)
     return access
 
 

@@ -17,11 +17,12 @@ import os
 import select
 import socket
 import ssl
+import stat
 import time
 from typing import NamedTuple
 
 from bough.errors import BoughError, PeerLost, ProtocolError, UserError
-from bough.transport.access import Access, split_address, token_bytes
+from bough.transport.access import UNIX, Access, split_address, token_bytes
 from bough.transport.tls import check_pin, client_context
 from bough.wire.client_messages import VERSION, Challenge, Proof, Refused
 from bough.wire.framing import Frames
@@ -65,6 +66,9 @@ def _look_up(access: Access) -> list[Place]:
     found: list[Place] = []
     problem: BoughError | None = None
     for name in _names(access):
+        if name.startswith(UNIX):
+            found += _socket_of_our_own(name.removeprefix(UNIX))
+            continue
         host, port = split_address(name)
         try:
             answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -77,6 +81,16 @@ def _look_up(access: Access) -> list[Place]:
     if problem is not None and not found:
         raise problem
     return list(dict.fromkeys(found))
+
+
+def _socket_of_our_own(path: str) -> list[Place]:
+    """A Unix socket that is seen on this host, in a folder that nobody else can have put something into."""
+    try:
+        folder = os.stat(os.path.dirname(path))
+        is_ours = folder.st_uid == os.geteuid() and not folder.st_mode & 0o077
+        return [(int(socket.AF_UNIX), path)] if is_ours and stat.S_ISSOCK(os.lstat(path).st_mode) else []
+    except OSError:
+        return []
 
 
 def try_next_place(access: Access) -> None:
@@ -107,6 +121,7 @@ class Dialling:
     def __init__(self, access: Access, place: Place) -> None:
         self._access = access
         self._place = place
+        self._is_unix = place[0] == socket.AF_UNIX
         self._token = token_bytes(access.token, f"the access to {access.address}")
         self._secure: ssl.SSLSocket | None = None
         self._is_trusted = False  # the server is the pinned one
@@ -115,7 +130,7 @@ class Dialling:
         self._sock = socket.socket(place[0], socket.SOCK_STREAM)
         try:
             self._sock.setblocking(False)
-            if not access.is_unix:
+            if not self._is_unix:
                 tune(self._sock)
             found = self._sock.connect_ex(place[1])
             if found not in {0, errno.EINPROGRESS}:
@@ -177,7 +192,7 @@ class Dialling:
                 self._sock.getpeername()
             except OSError:
                 return False  # not connected yet
-            if self._access.is_unix:
+            if self._is_unix:
                 self._is_trusted = True
                 return True
             self._secure = _context().wrap_socket(self._sock, do_handshake_on_connect=False)

@@ -22,7 +22,7 @@ class Host:
 
     async def __call__(self, what: str, load: bytes = b"", patience: float = 30.0, **fields: object) -> dict[str, Any]:
         self.asked.append((what, load, fields))
-        return {"access": "/home/u/nodes.json", "address": "head:7071"} if what == "relay" else {}
+        return {"access": "/home/u/nodes.json", "address": "head:7071", "linked": True} if what == "relay" else {}
 
 
 @pytest.mark.parametrize(
