@@ -148,7 +148,9 @@ class SlurmCluster:
         return "\n".join([self.says("squeue"), *parts])
 
     def stop(self) -> None:
-        """End its jobs and daemons."""
+        """End its jobs and daemons; once is enough."""
+        if not self.pids:
+            return
         if self.jobs():
             self.says("scancel", "-Q", *self.jobs())
             until(lambda: not self.jobs(), "jobs to end", story=self.story)

@@ -2,122 +2,48 @@
 
 from __future__ import annotations
 
-import os
+import asyncio
 import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import PATIENCE, read, until
+from batch_shop import QUICK, BatchShop
+from processes import PATIENCE
 from slurm_clusters import SlurmCluster, need_slurm
-from ssh_hosts import SshHost, install_ssh, need_sshd
-from workshop import Workshop
+from ssh_hosts import need_sshd
 
 import bough
 from bough.api.session.session import opened_sessions
-
-_QUICK = ("--poll", "0.3s", "--walltime", "10m", "--cores-per-pilot", "1")
-
-
-class BatchShop:
-    """A server without anything that runs tasks, and a cluster that it reaches: `ssh` has its name as a host."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder = folder
-        self.shop = Workshop(folder)
-        self.cluster = SlurmCluster("alpha", 1, 2)
-        self.host: SshHost | None = None
-        self._patch = monkeypatch
-        self.set("SLURM_CONF", str(self.cluster.conf))
-        self.set("XDG_CACHE_HOME", str(folder / "cache"))
-        self.set("PATH", f"{self.cluster.bin}:{os.environ['PATH']}")
-        monkeypatch.setenv("BOUGH_HOME", str(self.shop.home))
-        monkeypatch.delenv("BOUGH_SERVER", raising=False)
-
-    def set(self, key: str, value: str) -> None:
-        self.shop.environment[key] = value
-        self._patch.setenv(key, value)
-
-    def start(self) -> None:
-        self.shop.start("--reconnect", "30s")
-
-    def behind_ssh(self) -> SshHost:
-        """From now on Slurm is found on the host alpha only."""
-        path = f"{self.cluster.bin}:/usr/local/bin:/usr/bin:/bin"
-        self.host = SshHost(self.folder, "alpha", f"SetEnv SLURM_CONF={self.cluster.conf} PATH={path}")
-        text = self.host.config.read_text().replace("SetEnv HOME", f"SetEnv SLURM_CONF={self.cluster.conf} HOME")
-        self.host.cut()
-        self.host.config.write_text(text)
-        self.host.start()
-        self.set("PATH", f"{install_ssh(self.folder, [self.host])}:{os.environ['PATH']}")
-        self.set("SLURM_CONF", "/nowhere")
-        return self.host
-
-    def bough(self, *words: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "bough.cli.main", *words],
-            env=self.shop.environment,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=2 * PATIENCE,
-            check=False,
-        )
-        assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}{self.story()}"
-        return done.stdout + done.stderr
-
-    def story(self) -> str:
-        said = self.shop.server.said() if self.shop.server is not None else ""
-        return said + self.cluster.story()
-
-    def site(self, name: str = "alpha") -> dict[str, object]:
-        return next(one for one in self.shop.ask("sites") if one["site"] == name)
-
-    def until(self, condition: Callable[[], object], what: str) -> None:
-        until(condition, what, story=self.story)
-
-    def executors(self) -> list[int]:
-        """Processes of ours in jobs of the cluster."""
-        mark = f"SLURM_CONF={self.cluster.conf}\0".encode()
-        return [
-            int(entry)
-            for entry in os.listdir("/proc")
-            if entry.isdecimal()
-            and mark in read(f"/proc/{entry}/environ") + b"\0"
-            and b"bough.executor" in read(f"/proc/{entry}/cmdline")
-            and b"--pilot" in read(f"/proc/{entry}/cmdline")
-        ]
-
-    def is_clean(self) -> bool:
-        return not self.cluster.jobs() and not self.executors()
-
-    def clean_up(self) -> None:
-        self.shop.clean_up()
-        self.cluster.stop()
-        if self.host is not None:
-            self.host.cut()
-            for pid in self.host.processes():
-                os.kill(pid, 9)
+from bough.model.site_specs import SiteSpec
+from bough.sites.batch_site import BatchSite
+from bough.sites.site_kind import Surroundings
+from bough.testing.site_conformance import check_site_kind
 
 
 @pytest.fixture
-def batch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[BatchShop]:
+def alpha() -> Iterator[SlurmCluster]:
     need_slurm()
+    cluster = SlurmCluster("alpha", 1, 2)
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def batch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, alpha: SlurmCluster) -> Iterator[BatchShop]:
     folder = tmp_path / "w"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    shop = BatchShop(folder, monkeypatch)
+    shop = BatchShop(folder, monkeypatch, alpha, SLURM_CONF=str(alpha.conf))
     yield shop
     shop.clean_up()
     opened_sessions.clear()
 
 
-def test_slurm_here_gives_results_and_keeps_nothing(batch: BatchShop) -> None:
+def test_slurm_here_gives_results_and_keeps_nothing(batch: BatchShop, alpha: SlurmCluster) -> None:
     batch.start()
-    batch.bough("site", "add", "alpha", "--batch", "slurm", "--partition", "main", *_QUICK)
+    batch.bough("site", "add", "alpha", "--batch", "slurm", "--partition", "main", *QUICK)
     said = batch.bough("site", "test", "alpha")
     assert [line.split()[:2] for line in said.splitlines()[:-1]] == [
         ["ok", step] for step in ("reach", "python", "space", "clock", "bootstrap", "batch", "tunnel", "task", "end")
@@ -135,12 +61,12 @@ def test_slurm_here_gives_results_and_keeps_nothing(batch: BatchShop) -> None:
     batch.until(batch.is_clean, "the job to end")
 
 
-def test_slurm_behind_ssh_gives_results_and_keeps_nothing(batch: BatchShop) -> None:
+def test_slurm_behind_ssh_gives_results_and_keeps_nothing(batch: BatchShop, alpha: SlurmCluster) -> None:
     need_sshd()
     host = batch.behind_ssh()
     batch.start()
     batch.bough(
-        "site", "add", "alpha", "--ssh", "alpha", "--batch", "slurm", "--setup", "export FROM_SETUP=yes", *_QUICK
+        "site", "add", "alpha", "--ssh", "alpha", "--batch", "slurm", "--setup", "export FROM_SETUP=yes", *QUICK
     )
     with bough.Session(batch.shop.address, name="first") as session:
         task = session.command("echo $FROM_SETUP $BOUGH_TEST_HOST")
@@ -150,15 +76,17 @@ def test_slurm_behind_ssh_gives_results_and_keeps_nothing(batch: BatchShop) -> N
     assert not list(host.home.rglob("access.json"))
 
 
-def test_a_job_that_is_cancelled_behind_our_back_costs_its_running_task_only(batch: BatchShop) -> None:
+def test_a_job_that_is_cancelled_behind_our_back_costs_its_running_task_only(
+    batch: BatchShop, alpha: SlurmCluster
+) -> None:
     batch.start()
-    batch.bough("site", "add", "alpha", "--batch", "slurm", *_QUICK)
+    batch.bough("site", "add", "alpha", "--batch", "slurm", *QUICK)
     notes, gate = batch.folder / "notes", batch.folder / "gate"
     with bough.Session(batch.shop.address, name="scancel") as session:
         task = session.command(f"echo $SLURM_JOB_ID >> {notes}; while [ ! -e {gate} ]; do sleep 0.05; done")
         batch.until(notes.exists, "the task to begin")
-        [job] = batch.cluster.jobs()
-        batch.cluster.says("scancel", job)
+        [job] = alpha.jobs()
+        alpha.says("scancel", job)
         batch.until(lambda: len(notes.read_text().split()) == 2, "another pilot to run the task")
         gate.touch()
         assert task.result(PATIENCE).returncode == 0
@@ -168,24 +96,24 @@ def test_a_job_that_is_cancelled_behind_our_back_costs_its_running_task_only(bat
     batch.until(batch.is_clean, "the job to end")
 
 
-def test_a_job_that_is_cancelled_while_it_waits_is_asked_for_again(batch: BatchShop) -> None:
+def test_a_job_that_is_cancelled_while_it_waits_is_asked_for_again(batch: BatchShop, alpha: SlurmCluster) -> None:
     batch.start()
-    batch.cluster.says("scontrol", "update", "NodeName=a1", "State=DRAIN", "Reason=test")
-    batch.bough("site", "add", "alpha", "--batch", "slurm", *_QUICK)
+    alpha.says("scontrol", "update", "NodeName=a1", "State=DRAIN", "Reason=test")
+    batch.bough("site", "add", "alpha", "--batch", "slurm", *QUICK)
     with bough.Session(batch.shop.address, name="waits") as session:
         task = session.command("true")
-        batch.until(batch.cluster.jobs, "a job that waits")
-        batch.cluster.says("scancel", *batch.cluster.jobs())
+        batch.until(alpha.jobs, "a job that waits")
+        alpha.says("scancel", *alpha.jobs())
         batch.until(lambda: "it was cancelled" in "".join(task.explain()), "explain to say what became of it")
-        batch.cluster.says("scontrol", "update", "NodeName=a1", "State=RESUME")
+        alpha.says("scontrol", "update", "NodeName=a1", "State=RESUME")
         assert task.result(PATIENCE).returncode == 0
     batch.bough("site", "remove", "alpha")
     batch.until(batch.is_clean, "the job to end")
 
 
-def test_what_slurm_refuses_is_told_in_its_own_words(batch: BatchShop) -> None:
+def test_what_slurm_refuses_is_told_in_its_own_words(batch: BatchShop, alpha: SlurmCluster) -> None:
     batch.start()
-    batch.bough("site", "add", "alpha", "--batch", "slurm", "--partition", "nowhere", *_QUICK)
+    batch.bough("site", "add", "alpha", "--batch", "slurm", "--partition", "nowhere", *QUICK)
     said = batch.bough("site", "test", "alpha", code=3)
     assert "slurm: sbatch: error: Batch job submission failed: Invalid partition name specified" in said
     batch.bough("site", "remove", "alpha")
@@ -211,7 +139,7 @@ accept() { out=$(@SBATCH@ "$@") || exit 1; echo "$name" >> "$(dirname "$0")/acce
 case $number in
 0) sleep 0.5; accept "$@"; sleep 0.5; echo "$out" ;;  # slow
 1) echo "sbatch: error: Unable to contact slurm controller (connect failure)" >&2; exit 1 ;;
-2) accept "$@"; echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; exit 1 ;;
+2) accept "$@"; echo "sbatch: error: Socket timed out on send/recv operation" >&2; exit 1 ;;
 3) accept "$@"; sleep 600 ;;  # it never answers
 4) accept "$@"; exit 0 ;;  # it says nothing
 5) sleep 600 ;;  # it never answers, and has not been heard
@@ -221,24 +149,55 @@ esac
 """
 
 
-def test_no_pilot_is_lost_or_doubled_when_sbatch_errs_or_does_not_answer(batch: BatchShop) -> None:
-    script = batch.cluster.bin / "sbatch"
+def test_no_pilot_is_lost_or_doubled_when_sbatch_errs_or_does_not_answer(batch: BatchShop, alpha: SlurmCluster) -> None:
+    script = alpha.bin / "sbatch"
     script.write_text(FAULTS.replace("@SBATCH@", str(shutil.which("sbatch", path="/usr/bin:/usr/local/bin"))))
     script.chmod(0o755)
     batch.start()
     batch.bough(
         *("site", "add", "alpha", "--batch", "slurm", "--max-pilots", "8", "--idle", "0.5s", "--patience", "2s"),
-        *_QUICK,
+        *QUICK,
     )
     with bough.Session(batch.shop.address, name="faults") as session:
         tasks = [session.command(f"sleep 0.5; echo {number}") for number in range(12)]
         assert [int(task.result(PATIENCE).stdout) for task in tasks] == list(range(12))
-        accepted = batch.cluster.bin / "accepted"
+        accepted = alpha.bin / "accepted"
         batch.until(lambda: len(accepted.read_text().split()) >= 8, "all pilots to be accepted")
     names = accepted.read_text().split()
     assert len(names) == len(set(names)), "a pilot was submitted twice"
-    calls = (batch.cluster.bin / "calls").read_text().splitlines()
+    calls = (alpha.bin / "calls").read_text().splitlines()
     assert len(calls) == len(names) + 2, "what was not heard was not submitted again, or more was"
     batch.until(lambda: not batch.site()["pilots"], "idle pilots to end")
     assert batch.is_clean()
     assert "failed" not in batch.story()
+
+
+def test_a_server_that_dies_while_it_submits_finds_its_pilots_again(batch: BatchShop, alpha: SlurmCluster) -> None:
+    script = alpha.bin / "sbatch"
+    real = shutil.which("sbatch", path="/usr/bin:/usr/local/bin")
+    script.write_text(f'#!/bin/sh\n{real} "$@"\ntouch {alpha.bin}/accepted\nexec sleep 600\n')
+    script.chmod(0o755)
+    batch.start()
+    batch.bough("site", "add", "alpha", "--batch", "slurm", "--patience", "5s", *QUICK)
+    with bough.Session(batch.shop.address, name="dies") as session:
+        task = session.command("echo $SLURM_JOB_ID")
+        batch.until((alpha.bin / "accepted").exists, "the job to be accepted")
+        batch.shop.kill()
+        script.unlink()
+        batch.start()
+        task.result(PATIENCE)
+        batch.until(lambda: "was started at site alpha" in batch.story(), "the pilot to be found by its name")
+    assert [pilot["handle"] for pilot in batch.site()["pilots"]] == [task.result().stdout.strip()]  # type: ignore[attr-defined]
+    batch.bough("site", "remove", "alpha")
+    batch.until(batch.is_clean, "the job to end")
+
+
+def test_batch_is_a_kind_as_kinds_should_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alpha: SlurmCluster
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(alpha.conf))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "there"))
+    around = Surroundings(str(tmp_path), str(tmp_path / "cache"), str(tmp_path / "door"), "A" * 43, "0" * 32)
+    spec = SiteSpec("batch", batch="slurm", cores_per_pilot=1)
+    asyncio.run(check_site_kind(lambda: BatchSite("alpha", spec, around)))
+    assert not alpha.jobs()

@@ -236,6 +236,14 @@ def _busy(
         able = [executor for executor in able if executor.host == record.place]
         if not any(executor.fits(record) for executor in able):
             return [f"{name} is ready and waits for room on {record.place}, where it must run"]
+    return _busy(state, record, name, able, there)
+
+
+def _busy(
+    state: State, record: Record, name: str, able: list[ExecutorRecord], there: list[ExecutorRecord]
+) -> list[str]:
+    """Those that could run it have other things to do, or do not stay for long enough."""
+    needs = record.spec.needs
     staying = [executor for executor in able if executor.ends_before(record, state.now)]
     if able and not staying:
         return [_too_long(state, record, able, name), *_pilots_to_come(state, record)]

@@ -21,6 +21,8 @@ _PASSING: Final = re.compile(
     re.IGNORECASE,
 )
 
+_EMPTY_WORDS: Final = ("Exiting.",)
+
 
 class JobRequest(NamedTuple):
     """The job that a pilot is."""
@@ -112,6 +114,6 @@ def is_passing(text: str) -> bool:
 
 
 def last_line(text: str) -> str:
-    """The batch system's own last line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    """The batch system's own last line that says something."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and line.strip() not in _EMPTY_WORDS]
     return lines[-1][:300] if lines else ""

@@ -33,7 +33,9 @@ def make_psij_system(name: str) -> BatchSystem:
         import psij  # noqa: F401
     except ImportError as error:
         raise UserError(f"{name} needs PSI/J, which is not installed: pip install 'bough[batch]'") from error
-    return {"slurm": _Slurm, "pbs": _Pbs, "lsf": _Lsf}[name]()
+    if name == "slurm":
+        return _Slurm()
+    return _Pbs() if name == "pbs" else _Lsf()
 
 
 class _Launch:
@@ -137,7 +139,7 @@ class _Slurm(_PsijSystem):
     def executor_class(self) -> type[BatchSchedulerExecutor]:
         from psij.executors.batch.slurm import SlurmJobExecutor
 
-        class Texts(SlurmJobExecutor):  # type: ignore[misc, no-any-unimported]
+        class Texts(SlurmJobExecutor):
             """Reasons that PSI/J has no sentence for are reasons, too; a new state is one of a job that is there."""
 
             def _get_message(self, reason: str) -> str:
@@ -150,7 +152,7 @@ class _Slurm(_PsijSystem):
 
     def mended(self, out: str) -> str:
         """Three columns, whatever a reason has in it."""
-        lines = [line.split(None, 2) for line in out.splitlines() if line.strip()]
+        lines = [line.strip().split(None, 2) for line in out.splitlines() if line.strip()]
         return "\n".join(" ".join([*line[:2], (line[2:] or ["None"])[0].replace(" ", "_")]) for line in lines) or "-"
 
     def ask_names(self) -> list[str]:
@@ -167,7 +169,7 @@ class _Pbs(_PsijSystem):
     def executor_class(self) -> type[BatchSchedulerExecutor]:
         from psij.executors.batch.pbs import PBSJobExecutor
 
-        return PBSJobExecutor  # type: ignore[no-any-return]
+        return PBSJobExecutor
 
     def resources(self, job: JobRequest) -> Any:
         """Its template counts processes, not cores."""
@@ -200,7 +202,7 @@ class _Lsf(_PsijSystem):
     def executor_class(self) -> type[BatchSchedulerExecutor]:
         from psij.executors.batch.lsf import LsfJobExecutor
 
-        return LsfJobExecutor  # type: ignore[no-any-return]
+        return LsfJobExecutor
 
     def resources(self, job: JobRequest) -> Any:
         """Its template counts processes, not cores."""
