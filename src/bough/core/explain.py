@@ -224,14 +224,6 @@ def _no_room(state: State, record: Record, name: str) -> list[str]:
     if full is not None:
         limit = counted(full.limit, "task")
         return [f"{name} is ready, but its group {full.path} is at its limit of {limit} at once"]
-    return _busy(state, record, name, there, able)
-
-
-def _busy(
-    state: State, record: Record, name: str, there: list[ExecutorRecord], able: list[ExecutorRecord]
-) -> list[str]:
-    """Why none of those that could run a task takes it now."""
-    needs = record.spec.needs
     if record.place in state.hosts:
         able = [executor for executor in able if executor.host == record.place]
         if not any(executor.fits(record) for executor in able):
