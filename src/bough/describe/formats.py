@@ -19,6 +19,7 @@ import msgspec
 from bough.describe.plan import Plan, PlanGroup, PlanTask, Verdict, Where, tidy, with_explicit_order, without_gc
 from bough.errors import InvalidWorkload, UserError
 from bough.model.bounds import in_plain_words
+from bough.model.plurals import counted
 
 if TYPE_CHECKING:
     from bough.describe.wfformat import TraceReplay
@@ -180,7 +181,11 @@ def left_out(plan: Plan, form: str) -> str:
     found = [(tasks, "task")] if form in _WITHOUT_MONITORS else []
     found += [(groups, "group")] if form in {*_WITHOUT_MONITORS, "mqsub"} else []
     said = " and ".join(f"{count} {noun}{'s' if count > 1 else ''}" for count, noun in found if count)
-    return f"{form} has no place for monitors: those of {said} are left out" if said else ""
+    lines = [f"{form} has no place for monitors: those of {said} are left out"] if said else []
+    bound = sum(bool(task.sites or task.requires) for _, group in plan.walk() for task in group.all_tasks())
+    if bound and form in _WITHOUT_MONITORS:
+        lines.append(f"{form} has no place for sites and requirements: those of {counted(bound, 'task')} are left out")
+    return "; ".join(lines)
 
 
 _WITHOUT_MONITORS = frozenset({"dot", "wfformat"})

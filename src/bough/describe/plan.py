@@ -490,8 +490,8 @@ def of_group(group: PlanGroup) -> Iterator[tuple[str, str]]:
 
 
 def read_site_names(value: str) -> list[str]:
-    """Names of sites with commas between them, each once, in order; ValueError says what would be right."""
-    names = sorted(set(value.split(",")))
+    """Names of sites with commas or newlines between them, each once, in order; ValueError says what would be right."""
+    names = sorted(set(value.replace("\n", ",").split(",")))
     if not all(names):
         raise ValueError(f"sites={value:.60}: give one name or several, separated by commas without spaces")
     return names

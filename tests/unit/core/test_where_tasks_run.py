@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bough.core.explain import explain
+from bough.core.queries.facade import Queries
 from bough.model.events import facts
 from bough.model.events.orders import AskForPilot, SendSpan
 from bough.model.site_specs import SiteSpec
@@ -113,3 +114,14 @@ def test_answers_about_requirements_are_kept_within_bounds() -> None:
     for number in range(3000):
         assert record.meets(f"cores < {number + 2}")
     assert len(record._meets) <= 1000
+
+
+def test_a_workflow_is_not_stuck_while_a_pilot_is_about_to_come() -> None:
+    bench = bench_with(executor(1, 1, site="local"))
+    queries = Queries(bench.machine)
+    bench.submit(task(1, needs=needs(sites=("alpha",))))
+    assert "no executor has what they need" in queries.why_stuck(1)
+    bench.tell(facts.SiteDefined("alpha", SiteSpec(ssh="h")))
+    assert not queries.why_stuck(1)
+    bench.tell(facts.PilotEnded(1, "refused", failed=True))  # type: ignore[arg-type]
+    assert "no executor has what they need" in queries.why_stuck(1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bough.describe import flat_list, grouped_list
-from bough.describe.plan import PlanTask, of_task, put_on_task
+from bough.describe.formats import left_out
+from bough.describe.plan import Plan, PlanTask, of_task, put_on_task
 from bough.errors import InvalidWorkload
 
 LINE = """sites=beta,alpha requires='memory_gb >= 64 and "avx512" in cpu' :: ./simulate"""
@@ -36,6 +37,12 @@ def test_they_are_attributes_as_others_are() -> None:
     put_on_task(task, "sites", "beta,alpha")
     put_on_task(task, "requires", "cores > 1")
     assert dict(of_task(task)) == {"sites": "alpha,beta", "requires": "cores > 1"}
+    plan = Plan()
+    plan.root.tasks = [task]
+    assert (
+        left_out(plan, "wfformat") == "wfformat has no place for sites and requirements: those of 1 task are left out"
+    )
+    assert not left_out(plan, "flat")
 
 
 @pytest.mark.parametrize(

@@ -526,6 +526,8 @@ class Queries:
         if held:
             return f"{held} of its tasks are held; {self.how_to_start([workflow.group.id])}"
         if counts.ready:
+            if any(pilot.starting for pilot in self._state.pilots.values()):
+                return ""  # executors are about to come
             if all(executor.draining for executor in self._state.executors.values()):
                 return f"{counts.ready} of its tasks are ready and there is no executor"
             return f"{counts.ready} of its tasks are ready and no executor has what they need; see bough explain"
