@@ -44,7 +44,8 @@ class SshSite:
         self._spec = spec
         self._around = around
         control = os.path.join(around.folder, around.key[:12])
-        self._connection = SshConnection(spec.ssh, spec.python, control, around.on_lost)
+        login = f"bough site login {name}"
+        self._connection = SshConnection(spec.ssh, spec.python, control, around.on_lost, login)
         self._platform = OWN  # of the Python there, as far as is known
         self._archive: Archive | None = None
         self._there: dict[str, Any] = {}  # what the last look has found
@@ -61,7 +62,7 @@ class SshSite:
             return Checked(False, str(error))
 
     async def _check_reach(self) -> Checked:
-        await self._connection.open()
+        await self._reach()
         return Checked(True, f"ssh {self._spec.ssh} connects, and its host key is known")
 
     async def _check_python(self) -> Checked:
@@ -98,18 +99,27 @@ class SshSite:
 
     # --- the connection ----------------------------------------------------------------------------
 
+    def login_words(self) -> list[str]:
+        """The command by which a user logs in from a terminal; none: that is not needed."""
+        return self._connection.login_words()
+
     async def open(self) -> None:
         """Be connected, with the archive and the way back in place."""
         async with self._opening:
-            if await self._connection.open() or not self._is_ready:
-                self._is_ready = False
+            await self._reach()
+            if not self._is_ready:
                 await self._look()
                 await self._install()
                 await self._make_way()
                 self._is_ready = True
 
+    async def _reach(self) -> None:
+        """Be connected; what a connection before this one had made ready is not so any more."""
+        if await self._connection.open():
+            self._is_ready = False
+
     async def _look(self) -> dict[str, Any]:
-        await self._connection.open()
+        await self._reach()
         loop = asyncio.get_running_loop()
         for _ in range(2):  # the first time it may turn out that the Python there is another one than ours
             platform, self._platform = self._platform, OWN  # if this one cannot be made, it is asked for again
@@ -169,8 +179,9 @@ class SshSite:
 
     async def forget(self) -> None:
         """Remove the access file and what else is there of this site."""
-        await self._connection.open()
+        await self._reach()
         await self._errand("forget")
+        await self._connection.log_out()
         self._is_ready = False
 
     async def close(self) -> None:
