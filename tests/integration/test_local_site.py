@@ -10,7 +10,7 @@ import pytest
 
 from bough.errors import UserError
 from bough.model.site_specs import SiteSpec
-from bough.sites.bootstrap import make_archive
+from bough.sites.bootstrap import OWN, make_archive
 from bough.sites.local_site import LocalSite
 from bough.sites.site_kind import SiteKind, Surroundings, find_kind
 from bough.testing.site_conformance import check_site_kind
@@ -36,7 +36,7 @@ def test_it_has_no_address(tmp_path: Path) -> None:
 def test_several_sites_make_the_archive_at_once(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     cache.mkdir(mode=0o700)
-    (cache / "old.tar.gz").touch()
+    (cache / f"{OWN.tag}+old.tar.gz").touch()
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(make_archive, [str(cache)] * 8))
     assert len({archive.digest for archive in found}) == 1

@@ -51,6 +51,12 @@ class Connection(Protocol):
     async def errand(self, request: dict[str, Any], load: bytes = b"", patience: float = PATIENCE) -> dict[str, Any]:
         """Have something done there."""
 
+    def login_words(self) -> list[str]:
+        """The command by which a user opens it from a terminal; none: that is not needed."""
+
+    async def log_out(self) -> None:
+        """End what a user has opened."""
+
     async def close(self) -> None:
         """End the connection; twice does no harm."""
 
@@ -91,6 +97,13 @@ class LocalConnection:
         except (FileNotFoundError, PermissionError):
             found = Said(127, b"", b"")
         return read_answer(found, self.host, self.python, transient=False)
+
+    def login_words(self) -> list[str]:
+        """There is nothing to do."""
+        return []
+
+    async def log_out(self) -> None:
+        """There is nothing to do."""
 
     async def close(self) -> None:
         """There is nothing to do."""

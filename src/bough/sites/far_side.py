@@ -220,7 +220,7 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
 
 def executor_argv(request: dict[str, Any]) -> list[str]:
     """What starts the executor of a pilot, after its setup; words may be added at the end."""
-    programs = request.get("programs") or program_folder(request["digest"])
+    programs = program_folder(request["digest"])
     access = request.get("access") or os.path.join(site_folder(request["key"]), "access.json")
     argv = [sys.executable, "-c", _begin(programs, _BEGIN), "--server", access, *request["words"]]
     if request["setup"]:
@@ -342,6 +342,7 @@ def _publish(key: str, home: str, note: dict[str, Any]) -> dict[str, Any]:
             words = _last_words(home) or "it says nothing"
             raise Trouble(f"the relay on {socket.gethostname()} has not begun within {_LISTENS:g} s: {words}")
         time.sleep(0.02)
+    assert access is not None
     server = _read_note(site_folder(key), "access.json")
     if server is not None:  # last: who is on this very host, and sees no network, sees the socket
         access["also"] = [*access.get("also", ()), server["address"]]
@@ -575,13 +576,9 @@ _DEEDS = {
 
 
 def run(line: bytes, rest: io.BufferedIOBase) -> dict[str, Any]:
-    """Do what a request says that arrives on stdin."""
+    """Do what a request says."""
     request = json.loads(line)
-    return serve(request, rest.read(request["size"]) if request.get("size") else b"")
-
-
-def serve(request: dict[str, Any], data: bytes = b"") -> dict[str, Any]:
-    """Do what a request says; data may belong to it."""
+    data = rest.read(request["size"]) if request.get("size") else b""
     what = request["what"]
     try:
         if what in _WITH_LOAD:

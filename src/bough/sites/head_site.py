@@ -33,6 +33,7 @@ class HeadSite:
     """See the module."""
 
     steps: tuple[str, ...] = ("reach", "python", "space", "clock", "bootstrap", "tunnel")
+    give_up = GIVE_UP  # seconds that an executor waits for a server
 
     def __init__(self, name: str, spec: SiteSpec, around: Surroundings) -> None:
         self._name = name
@@ -49,7 +50,8 @@ class HeadSite:
         if not self._spec.ssh:
             return LocalConnection(self._spec.python)
         control = os.path.join(self._around.folder, self._around.key[:12])
-        return SshConnection(self._spec.ssh, self._spec.python, control, self._around.on_lost)
+        login = f"bough site login {self._name}"
+        return SshConnection(self._spec.ssh, self._spec.python, control, self._around.on_lost, login)
 
     # --- tests -------------------------------------------------------------------------------------
 
@@ -61,7 +63,7 @@ class HeadSite:
             return Checked(False, str(error))
 
     async def _check_reach(self) -> Checked:
-        await self._connection.open()
+        await self._reach()
         if not self._spec.ssh:
             return Checked(True, "pilots are started from this machine")
         return Checked(True, f"ssh {self._spec.ssh} connects, and its host key is known")
@@ -99,18 +101,27 @@ class HeadSite:
 
     # --- the connection ----------------------------------------------------------------------------
 
+    def login_words(self) -> list[str]:
+        """The command by which a user logs in from a terminal; none: that is not needed."""
+        return self._connection.login_words()
+
     async def open(self) -> None:
         """Be connected, with the archive and the way back in place."""
         async with self._opening:
-            if await self._connection.open() or not self._is_ready:
-                self._is_ready = False
+            await self._reach()
+            if not self._is_ready:
                 await self._look()
                 await self._install()
                 await self._make_way()
                 self._is_ready = True
 
+    async def _reach(self) -> None:
+        """Be connected; what a connection before this one had made ready is not so any more."""
+        if await self._connection.open():
+            self._is_ready = False
+
     async def _look(self) -> dict[str, Any]:
-        await self._connection.open()
+        await self._reach()
         loop = asyncio.get_running_loop()
         for _ in range(2):  # the first time it may turn out that the Python there is another one than ours
             platform, self._platform = self._platform, OWN  # if this one cannot be made, it is asked for again
@@ -151,7 +162,7 @@ class HeadSite:
         spec = self._spec
         idle = 0.0 if spec.min_pilots else spec.idle  # where some are kept the server lets go of the others
         words = ["--site", self._name, "--pilot", str(pilot), "--idle-timeout", f"{idle:g}"]
-        words += ["--give-up", f"{GIVE_UP:g}", "--resource", f"{RESOURCE}{self._name}={PLENTY}"]
+        words += ["--give-up", f"{self.give_up:g}", "--resource", f"{RESOURCE}{self._name}={PLENTY}"]
         if spec.cores_per_pilot:
             words += ["--cores", f"{spec.cores_per_pilot:g}"]
         if spec.container_command:
@@ -163,8 +174,9 @@ class HeadSite:
 
     async def forget(self) -> None:
         """Remove the access file and what else is there of this site."""
-        await self._connection.open()
+        await self._reach()
         await self._errand("forget")
+        await self._connection.log_out()
         self._is_ready = False
 
     async def close(self) -> None:

@@ -8,7 +8,7 @@ is a `SiteError` whose message says what to do. A pilot outlives the connection 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from bough.errors import UnknownName, did_you_mean
 from bough.model.site_specs import PilotId, SiteSpec
@@ -68,6 +68,14 @@ class SiteKind(Protocol):
 
     async def close(self) -> None:
         """End the connection; pilots go on."""
+
+
+@runtime_checkable
+class TakesLogin(Protocol):
+    """A kind whose connection a user may have to open from a terminal, because it asks for a password."""
+
+    def login_words(self) -> list[str]:
+        """The command that opens it; none: it stands."""
 
 
 MakeKind = Callable[[str, SiteSpec, Surroundings], SiteKind]

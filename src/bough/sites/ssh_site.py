@@ -1,4 +1,4 @@
-"""Sites that SSH reaches and that have no batch system: a pilot is an executor on the host itself.
+"""Sites without a batch system: a pilot is an executor on the host itself, which SSH reaches, or this machine.
 
 The way back is a Unix socket there that our own connection forwards to the server, so that a server behind NAT is
 reached. Rule: a pilot that was started before is found by its number, see `far_side`.
@@ -17,15 +17,8 @@ from bough.sites.site_kind import PilotStatus, Surroundings
 _ENDING: Final = 30.0  # seconds for pilots to be ended
 
 
-class SshSite(HeadSite):
-    """See `site_kind`."""
-
-    def __init__(self, name: str, spec: SiteSpec, around: Surroundings) -> None:
-        if not spec.ssh:
-            raise UserError(f"site {name} has no address: say --ssh user@host")
-        if spec.batch != "none":
-            raise UserError(f"site {name} has the batch system {spec.batch}: its kind is batch, not ssh")
-        super().__init__(name, spec, around)
+class DirectSite(HeadSite):
+    """A site whose pilots are executors on the host from which they are started."""
 
     async def submit(self, pilot: PilotId) -> str:
         """Start an executor on the host."""
@@ -43,3 +36,14 @@ class SshSite(HeadSite):
         """End them, and wait for that."""
         await self.open()
         await self._errand("cancel", b"", _ENDING, pilots=list(pilots))
+
+
+class SshSite(DirectSite):
+    """See `site_kind`."""
+
+    def __init__(self, name: str, spec: SiteSpec, around: Surroundings) -> None:
+        if not spec.ssh:
+            raise UserError(f"site {name} has no address: say --ssh user@host")
+        if spec.batch != "none":
+            raise UserError(f"site {name} has the batch system {spec.batch}: its kind is batch, not ssh")
+        super().__init__(name, spec, around)

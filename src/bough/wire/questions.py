@@ -131,6 +131,14 @@ class CheckSite(Question[Fields], frozen=True, array_like=True, tag="chksite"):
     step: Word = ""
 
 
+class LoginSite(Question[Fields], frozen=True, array_like=True, tag="lgnsite"):
+    """How a user logs in to a site, {"site", "argv" (empty: that is not needed)}; once done, {"site", "ok", "text"}."""
+
+    changes: ClassVar[bool] = True
+    site: SiteName
+    done: bool = False
+
+
 class Statistics(Question[list[Fields]], frozen=True, array_like=True, tag="statistics"):
     """The samples of the last so many seconds, see `server.service.metrics.Sample`."""
 
@@ -418,6 +426,7 @@ AnyQuestion = (
     | DefineSite
     | RemoveSite
     | CheckSite
+    | LoginSite
     | Statistics
     | Said
     | Observations

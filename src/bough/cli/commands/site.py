@@ -18,7 +18,7 @@ from bough.cli.option_values import duration, path_name
 from bough.cli.output import Output
 from bough.cli.site_definitions import add_definition_arguments, read_definitions
 from bough.cli.targets.live_server import ANSWER_TIMEOUT, ServerClient, add_server_argument, connect_client
-from bough.errors import UnknownName
+from bough.errors import SiteError, UnknownName
 from bough.model.availability import Grace, RuleKind, RuleText, SiteRule, read_calendar
 from bough.model.bounds import SiteName, Word, within
 from bough.model.plurals import counted
@@ -42,6 +42,7 @@ _OF_VERBS = (
     "bough site disable lab",
     "bough site enable lab",
     "bough site remove lab",
+    "bough site login lab",
 )
 EXAMPLES = (*_OF_VERBS[:2], *_OF_VERBS[5:10], _OF_VERBS[13])  # one or two of each subject
 _HOURS = {"used": "used", "idle": "idle", "startup": "start-up", "wasted": "wasted"}
@@ -88,6 +89,9 @@ def _add_definition_verbs(verbs: Any) -> None:
     )
     add_server_argument(adding)
     _add_site(add_verb(verbs, "test", "try every step up to a task that runs there", _OF_VERBS[9:10]))
+    _add_site(
+        add_verb(verbs, "login", "log in to a site that asks for a password or a second factor", _OF_VERBS[14:15])
+    )
     _add_site(add_verb(verbs, "show", "show how a site is defined, and its pilots", _OF_VERBS[10:11]))
     disable = add_verb(verbs, "disable", "end the pilots of a site, and start no others", _OF_VERBS[11:12])
     _add_site(disable)
@@ -111,7 +115,7 @@ def _add_grace(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Do what the verb says."""
-    verbs = {"list": _list, "add": _define, "test": _test, "show": _show, "remove": _remove}
+    verbs = {"list": _list, "add": _define, "test": _test, "login": _login, "show": _show, "remove": _remove}
     if args.verb in verbs:
         return verbs[args.verb](args, output)
     question = _rule_of(args) if args.verb == "availability" else _move(args)
@@ -241,6 +245,23 @@ def _test(args: argparse.Namespace, output: Output) -> int:
 
 def _step_line(result: StepResult) -> str:
     return f"{'ok  ' if result.ok else 'FAIL'}  {result.step:<9}  {result.text}"
+
+
+def _login(args: argparse.Namespace, output: Output) -> int:
+    """Let ssh ask what it has to, on the user's own terminal; the server goes on with the connection."""
+    import subprocess
+
+    name = _site(args)
+    with connect_client(args.server, timeout=_LONG) as server:
+        argv = server.ask(questions.LoginSite(name))["argv"]
+    if argv:
+        code = subprocess.call(argv)
+        if code:
+            raise SiteError(f"ssh has not logged in to site {name} (exit code {code}); what it says is above")
+    with connect_client(args.server, timeout=_LONG) as server:
+        found = server.ask(questions.LoginSite(name, done=True))
+    output.answer(found, lambda: [f"site {name}: {found['text']}"])
+    return 0 if found["ok"] else 3
 
 
 def _show(args: argparse.Namespace, output: Output) -> int:

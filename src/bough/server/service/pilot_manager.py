@@ -38,7 +38,7 @@ from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ClientPeer, DeferredRequest, Handler
 from bough.server.service.stranger_gates import GuardedSocket
 from bough.server.turns.shell import Shell
-from bough.sites.site_kind import SiteKind, Surroundings, find_kind
+from bough.sites.site_kind import SiteKind, Surroundings, TakesLogin, find_kind
 from bough.transport import home
 from bough.transport.access import NO_CERTIFICATE, revoke_site_token, site_secret, site_token, token_bytes
 from bough.transport.admission import PeerListener
@@ -306,6 +306,7 @@ class PilotManager:
             questions.DefineSite: self._later(self._define),
             questions.RemoveSite: self._later(self._remove),
             questions.CheckSite: self._later(self._check),
+            questions.LoginSite: self._later(self._login),
         }
 
     def start(self) -> None:
@@ -473,6 +474,19 @@ class PilotManager:
             raise UnknownName(f"there is no step {step!r}; there are: {', '.join(desk.kind.steps)}")
         found = await desk.kind.check(step)
         return {"steps": list(desk.kind.steps), "ok": found.ok, "text": found.text}
+
+    async def _login(self, deferred: DeferredRequest[questions.LoginSite]) -> object:
+        name = deferred.question.site
+        desk, site = self._desk(name), self._shell.queries.site(name)
+        if not isinstance(desk.kind, TakesLogin):
+            raise UserError(f"site {name} is not one to log in to: bough site test {name} says what it needs")
+        if not deferred.question.done:
+            return {"site": name, "argv": desk.kind.login_words()}
+        found = await desk.kind.check(desk.kind.steps[0])
+        if found.ok and site is not None and site.spec is not None:
+            await tell(self._shell, SiteDefined(name, site.spec))  # it rests no more after pilots that failed
+            desk.look_soon()
+        return {"site": name, "ok": found.ok, "text": found.text}
 
     def _desk(self, name: str) -> SiteDesk:
         desk = self._desks.get(name)
