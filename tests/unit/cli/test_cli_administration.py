@@ -9,6 +9,8 @@ from collections.abc import Callable
 import pytest
 from cli_workshop import Workshop
 
+from bough.cli.commands.act import _VERBS, _lines
+
 Call = Callable[..., tuple[int, str, str]]
 
 
@@ -111,3 +113,11 @@ def test_without_textual_the_extra_is_named(past: Workshop, bough: Call, monkeyp
     code, _, err = bough("browse")
     assert code == 3
     assert "bough[tui]" in err
+
+
+def test_an_action_that_concerned_no_task_says_why() -> None:
+    none = "none of them is running; bough cancel is for those that wait"
+    assert _lines({"killed": 0}, [], none) == [f"0 tasks killed: {none}"]
+    assert _lines({"killed": 1}, [], none) == ["1 task killed"]
+    assert _lines({"killed": 0}, ["2: it is done"], none) == ["0 tasks killed", "not changed: 2: it is done"]
+    assert all(verb.none for verb in _VERBS.values())
