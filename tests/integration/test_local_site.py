@@ -20,7 +20,7 @@ def test_it_does_what_every_kind_has_to_do(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def make() -> SiteKind:
-        around = Surroundings(str(tmp_path), str(tmp_path), str(tmp_path / "no-server"), "00" * 32, "ab" * 16)
+        around = Surroundings(str(tmp_path), str(tmp_path), str(tmp_path / "no-server"), "A" * 43, "ab" * 16)
         return find_kind("local")("local", SiteSpec(kind="local", idle=60.0, cores_per_pilot=1), around)
 
     asyncio.run(check_site_kind(make))

@@ -303,15 +303,22 @@ def _check_owner(client: ClientPeer) -> None:
 
 async def _run(command: str) -> Availability:
     """Whether a command says, by its exit code, that a site may be used; 126 and 127 say that it cannot run."""
-    process = await asyncio.create_subprocess_exec(
-        "/bin/sh",
-        "-c",
-        command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
+    starting = asyncio.create_task(
+        asyncio.create_subprocess_exec(
+            "/bin/sh",
+            "-c",
+            command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
     )
+    try:
+        process = await asyncio.shield(starting)
+    except asyncio.CancelledError:  # a start that is broken off leaves its pipe open
+        await _end(await starting)
+        raise
     said = bytearray()
     reading = asyncio.create_task(_gather(process, said))
     try:
@@ -319,14 +326,21 @@ async def _run(command: str) -> Availability:
         await asyncio.wait([reading], timeout=_LAST_WORDS)
     finally:
         reading.cancel()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        if process.returncode is None:  # also when this look was called off: nothing of it outlives it
-            await process.wait()
+        await _end(process)
     line = said.decode("utf-8", "replace").strip().partition("\n")[0][:_MOST_SAID]
     if code < 0 or code in {126, 127}:
         raise LookFailed(f"the command {command!r:.80} ended with {code}: {line}".rstrip(": "))
     return Availability(code == 0, line or f"the command {command!r:.80} ended with {code}")
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Leave nothing of a command, nor of the pipe to it."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):  # the system may be slow to end it, and it is not waited for
+        async with asyncio.timeout(_LAST_WORDS):
+            await process.wait()
+    process._transport.close()  # type: ignore[attr-defined] # else it stays open until somebody collects it
 
 
 async def _gather(process: asyncio.subprocess.Process, said: bytearray) -> None:
