@@ -93,6 +93,10 @@ class Departure:
         self.reason = ""  # why it is leaving, once it is
         self.confirmed = False  # nothing more will be sent
 
+    def welcomed(self) -> None:
+        """The server can give it work from now on: until now it had none because of that."""
+        self._idle_since = time.monotonic()
+
     def told(self) -> None:
         """The server said `Drain`: an order, or the answer to `Leaving`."""
         if self.reason:
@@ -423,6 +427,7 @@ class Executor:
 
     def _on_welcome(self, welcome: ExecutorWelcome) -> None:
         self._welcomed = True
+        self._departure.welcomed()
         self._piggyback = welcome.piggyback
         self._pause = 0.0
         if self._slots is None:
