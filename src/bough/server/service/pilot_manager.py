@@ -72,11 +72,15 @@ class SiteDesk:
         site = shell.queries.site(name)
         self.is_lost = site is not None and bool(site.pilots)  # it has pilots, and is not reached, or not any more
         # pilots that were perhaps taken, and how often that was tried; at first, what the server before has left
-        self._unsure = {pilot.pilot: 1 for pilot in (site.pilots if site is not None else ()) if not pilot.handle}
+        self._unsure = {pilot.pilot: 1 for pilot in (site.pilots if site is not None else ()) if _is_asked(pilot)}
         listener, self._socket = socket_path.bind_lasting(home.server_dir(), f"site-{name}")
         self._door = GuardedSocket(listener, _doorman(name, make_peer), f"a peer at site {name}")
-        self.kind = self._make_kind(spec)
         self._task: asyncio.Task[None] | None = None
+        try:
+            self.kind = self._make_kind(spec)
+        except BaseException:
+            self._close_door()
+            raise
 
     def _make_kind(self, spec: SiteSpec) -> SiteKind:
         around = Surroundings(
@@ -105,6 +109,9 @@ class SiteDesk:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         await self.kind.close()
+        self._close_door()
+
+    def _close_door(self) -> None:
         self._door.close()
         socket_path.unbind(self._socket)
 
@@ -176,13 +183,15 @@ class SiteDesk:
         leaves = site.is_away and self._shell.clock.now() >= site.deadline
         asked = [pilot for pilot in site.pilots if _is_asked(pilot)]
         there = [pilot for pilot in site.pilots if pilot not in asked]
+        numbers = {pilot.pilot for pilot in asked}
+        self._unsure = {pilot: tries for pilot, tries in self._unsure.items() if pilot in numbers}
         if site.is_away:
             await self._give_up([pilot for pilot in asked if pilot.pilot in self._unsure])
             await self._tell(*(PilotEnded(pilot.pilot, "its site left before it was started") for pilot in asked))
         elif asked:
             await self._submit(asked)
             site = self._shell.queries.site(self.name) or site
-            there = [pilot for pilot in site.pilots if pilot.handle]
+            there = [pilot for pilot in site.pilots if not _is_asked(pilot)]
         if not there:
             return
         if leaves:
@@ -347,7 +356,12 @@ class PilotManager:
             raise UserError(f"{name} is a name of Bough's own: give the site another one")
         desk = self._desks.get(name)
         if desk is None:
-            self._open(name, spec)
+            try:
+                self._open(name, spec)
+            except BoughError:
+                if known is None or known.spec is None:
+                    revoke_site_token(name)
+                raise
         else:
             if known is not None and known.pilots and known.spec is not None and not _same_place(known.spec, spec):
                 raise UserError(
