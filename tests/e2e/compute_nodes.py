@@ -57,8 +57,13 @@ class Cluster:
 
     @property
     def on_node(self) -> list[str]:
-        """Words before a command that is to run on the compute node, said by somebody on the head node."""
-        return ["nsenter", f"--net=/var/run/netns/{self.node}", *named("node1")]
+        """Words before a command that is to run on the compute node, said by somebody on the head node.
+
+        It shares the files of the head node, not its sockets: those that lead to servers are hidden.
+        """
+        hide = "for place in /tmp/bough-*; do [ ! -S $place/server ] || mount -t tmpfs -o mode=700 none $place; done"
+        text = f'hostname node1; {hide}; exec "$@"'
+        return ["nsenter", f"--net=/var/run/netns/{self.node}", "unshare", "--uts", "--mount", "sh", "-c", text, "sh"]
 
     @property
     def on_head(self) -> list[str]:

@@ -123,6 +123,7 @@ def test_a_node_that_sees_only_its_head_node_runs_tasks_through_everything(nodes
         nodes.shop.kill()
         nodes.shop.start()
         nodes.until(lambda: nodes.log().count("reconnected with 1 span") >= 2, "the executor to find the next server")
+        nodes.until(lambda: cluster.connections() == 1, "the relay to say so, too")
         assert cluster.relays() == [relay]  # it was found, not started again
         gate.touch()
         assert task.result(PATIENCE).returncode == 0

@@ -331,8 +331,8 @@ def _publish(key: str, home: str, note: dict[str, Any]) -> dict[str, Any]:
     begun = time.monotonic()
     while True:
         said = _read_note(os.path.join(home, "relay"), "relay.json") or {"pid": 0}
-        access = _read_note(os.path.join(home, "relay"), "access.json")
-        listens = said["pid"] == note["pid"] and access is not None and access["address"] == said["address"]
+        access = _read_note(os.path.join(home, "relay"), "access.json") or {}
+        listens = said["pid"] == note["pid"] and access.get("address") == said["address"]
         waited = time.monotonic() - begun
         if listens and (said["linked"] or waited > _LINKED):
             break

@@ -14,7 +14,7 @@ from door_workshop import DEADLINE, open_door
 
 from bough.errors import BoughError, PeerLost, ProtocolError, UserError
 from bough.transport.access import Access
-from bough.transport.dial import dial, places
+from bough.transport.dial import _look_up, dial, places
 from bough.transport.tls import make_certificate, server_context
 from bough.wire.client_messages import VERSION, Challenge, Refused
 from bough.wire.framing import frame
@@ -202,3 +202,30 @@ def test_of_several_problems_the_one_that_may_pass_is_told() -> None:
     thread.join(DEADLINE)
     with pytest.raises(PeerLost, match=r"nowhere\.invalid"):
         dial(Access("nowhere.invalid:1", "0" * 64, "submit", TOKEN, "", ("elsewhere.invalid:1",)), DEADLINE)
+
+
+def test_a_socket_that_is_seen_here_is_a_place_only_in_a_folder_of_our_own(tmp_path: Path) -> None:
+    """Somebody else may have made one of the same name on a host that does not have ours."""
+    folder = tmp_path / "site"
+    folder.mkdir(mode=0o700)
+    access = Access("127.0.0.1:1", "0" * 64, "submit", TOKEN, "none", (f"unix:{folder}/server",))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{folder}/server")
+        listener.listen()
+        folder.chmod(0o755)
+        assert _look_up(access) == [(socket.AF_INET, ("127.0.0.1", 1))]
+        folder.chmod(0o700)
+        assert _look_up(access)[1:] == [(socket.AF_UNIX, f"{folder}/server")]
+
+        def answer() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.sendall(bytes(frame(Challenge(VERSION, b"n" * 32))))
+                peer.recv(100)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        dialled = dial(access, DEADLINE)
+        assert dialled.proof is not None
+        dialled.sock.close()
+        thread.join(DEADLINE)
