@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -124,6 +128,7 @@ def test_what_slurm_refuses_is_told_in_its_own_words(batch: BatchShop, alpha: Sl
     assert "partition" in batch.bough("site", "add", "x", "--batch", "slurm", "--partition", "a;b", code=2)
     assert "say --cores-per-pilot" in batch.bough("site", "add", "x", "--batch", "sge", code=2)
     assert batch.shop.ask("sites") == []
+    assert not list((batch.shop.home / "server").glob("site-*"))
     assert batch.is_clean()
 
 
@@ -170,6 +175,50 @@ def test_no_pilot_is_lost_or_doubled_when_sbatch_errs_or_does_not_answer(batch: 
     batch.until(lambda: not batch.site()["pilots"], "idle pilots to end")
     assert batch.is_clean()
     assert "failed" not in batch.story()
+
+
+def test_the_how_to_leads_from_an_account_to_results(batch: BatchShop, alpha: SlurmCluster) -> None:
+    need_sshd()
+    batch.behind_ssh()
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "batch-sites.md").read_text()
+    first, second = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    [script] = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (batch.folder / "squares.py").write_text(script)
+    install, *commands = first.splitlines()
+    assert install == "pip install 'bough[batch]'"  # done, or nothing of this would run
+    text = "\n".join(["set -e; trap 'bough server stop' EXIT", *commands, second, "bough site remove alpha"])
+    path = f"{Path(sys.executable).parent}:{batch.shop.environment['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", text.replace("me@alpha.example.org", "alpha")],
+        env={**batch.shop.environment, "PATH": path},
+        cwd=batch.folder,
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "site alpha works\n" in done.stdout
+    assert f"{sum(number**2 for number in range(100))}\n{socket.gethostname()}\n" in done.stdout
+    batch.until(batch.is_clean, "the jobs to end")
+
+
+def test_pilots_end_in_good_order_before_their_time_is_over(batch: BatchShop, alpha: SlurmCluster) -> None:
+    batch.start()
+    batch.bough("site", "add", "alpha", "--batch", "slurm", *QUICK, "--walltime", "6s")
+    notes = batch.folder / "notes"
+    with bough.Session(batch.shop.address, name="long") as session:
+        tasks = [session.command(f"echo {number} $SLURM_JOB_ID >> {notes}; sleep 0.3") for number in range(22)]
+        assert {task.result(2 * PATIENCE).returncode for task in tasks} == {0}
+        too_long = session.command("sleep 10", walltime=10)
+        batch.until(lambda: "its pilots end after 6 s" in "".join(too_long.explain()), "explain to say why not")
+        too_long.cancel()
+    ran = [line.split() for line in notes.read_text().splitlines()]
+    assert {int(number) for number, _ in ran} == set(range(22))
+    assert len(ran) <= 22 + len({job for _, job in ran}), "more was cut off than what ran last in a job"
+    assert len({job for _, job in ran}) > 1
+    batch.bough("site", "remove", "alpha")
+    batch.until(batch.is_clean, "the jobs to end")
 
 
 def test_a_server_that_dies_while_it_submits_finds_its_pilots_again(batch: BatchShop, alpha: SlurmCluster) -> None:

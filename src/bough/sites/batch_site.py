@@ -132,9 +132,11 @@ class BatchSite(HeadSite):
     async def forget(self) -> None:
         """End what may be left there, and remove the access file."""
         await self._connection.open()
-        [did] = await self._ask([self._system.ask_names()])
-        await self._cancel(job for job, name in self._names(did) if name.startswith(self._prefix))
-        await super().forget()
+        try:
+            [did] = await self._ask([self._system.ask_names()])
+            await self._cancel(job for job, name in self._names(did) if name.startswith(self._prefix))
+        finally:
+            await super().forget()
 
     # --- jobs --------------------------------------------------------------------------------------
 

@@ -240,7 +240,7 @@ def start_text(request: dict[str, Any], folder: str) -> str:
         "fi",
         f"cd {shlex.quote(request['shared_dir'] or os.path.expanduser('~'))} || exit 1",
         f"end=$(( $(date +%s) + {int(request['walltime'])} ))",
-        'case "$SLURM_JOB_END_TIME" in *[!0-9]*|"") ;; *) end=$SLURM_JOB_END_TIME ;; esac',
+        '[ "${SLURM_JOB_END_TIME:-$end}" -lt "$end" ] 2>/dev/null && end=$SLURM_JOB_END_TIME',  # a partition has bounds
         f'exec {shlex.join(executor_argv(request))} --until "$end" {request["more"]}',
     ]
     return "\n".join(lines) + "\n"

@@ -70,11 +70,15 @@ class SiteDesk:
         self._next_submit = 0.0  # by the clock of the loop
         # pilots that were perhaps taken, and how often that was tried; at first, what the server before has left
         site = shell.queries.site(name)
-        self._unsure = {pilot.pilot: 1 for pilot in (site.pilots if site is not None else ()) if not pilot.handle}
+        self._unsure = {pilot.pilot: 1 for pilot in (site.pilots if site is not None else ()) if _is_asked(pilot)}
         listener, self._socket = socket_path.bind_lasting(home.server_dir(), f"site-{name}")
         self._door = GuardedSocket(listener, _doorman(name, make_peer), f"a peer at site {name}")
-        self.kind = self._make_kind(spec)
         self._task: asyncio.Task[None] | None = None
+        try:
+            self.kind = self._make_kind(spec)
+        except BaseException:
+            self._close_door()
+            raise
 
     def _make_kind(self, spec: SiteSpec) -> SiteKind:
         around = Surroundings(
@@ -103,6 +107,9 @@ class SiteDesk:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         await self.kind.close()
+        self._close_door()
+
+    def _close_door(self) -> None:
         self._door.close()
         socket_path.unbind(self._socket)
 
@@ -170,6 +177,8 @@ class SiteDesk:
         leaves = site.is_away and self._shell.clock.now() >= site.deadline
         asked = [pilot for pilot in site.pilots if _is_asked(pilot)]
         there = [pilot for pilot in site.pilots if pilot not in asked]
+        numbers = {pilot.pilot for pilot in asked}
+        self._unsure = {pilot: tries for pilot, tries in self._unsure.items() if pilot in numbers}
         needless = [pilot for pilot in asked if pilot.released]
         asked = [pilot for pilot in asked if not pilot.released]
         await self._give_up([pilot for pilot in needless if pilot.pilot in self._unsure])
@@ -180,7 +189,7 @@ class SiteDesk:
         elif asked:
             await self._submit(asked)
             site = self._shell.queries.site(self.name) or site
-            there = [pilot for pilot in site.pilots if pilot.handle]
+            there = [pilot for pilot in site.pilots if not _is_asked(pilot)]
         if not there:
             return
         unwanted = [pilot for pilot in there if leaves or pilot.released]
@@ -345,7 +354,12 @@ class PilotManager:
             raise UserError(f"{name} is a name of Bough's own: give the site another one")
         desk = self._desks.get(name)
         if desk is None:
-            self._open(name, spec)
+            try:
+                self._open(name, spec)
+            except BoughError:
+                if known is None or known.spec is None:
+                    revoke_site_token(name)
+                raise
         else:
             if known is not None and known.pilots and known.spec is not None and not _same_place(known.spec, spec):
                 raise UserError(
