@@ -16,6 +16,7 @@ import io
 import os
 import sysconfig
 import tarfile
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +29,8 @@ _PURE: Final = ("bough", "cloudpickle")
 _COMPILED: Final = "msgspec"
 _LEFT_OUT: Final = (".pyc", ".pyi", ".pyo")
 OWN: Final = Platform(sysconfig.get_config_var("SOABI") or "", sysconfig.get_platform())
+
+_packing = threading.Lock()
 
 
 class Archive(NamedTuple):
@@ -65,13 +68,15 @@ def make_archive(cache: str, platform: Platform = OWN) -> Archive:
         mark.update(f"{file.name}\0{file.mark}\0".encode())
     tag = platform.tag or "plain"
     kept = os.path.join(cache, f"{tag}+{mark.hexdigest()[:32]}.tar.gz")
-    try:
-        with open(kept, "rb") as stored:
-            data = stored.read()
-    except OSError:
-        data = _pack(files)
-        _remove_old(cache, tag)
-        private.write_file(kept, data)
+    with _packing:  # several sites want it at once
+        try:
+            with open(kept, "rb") as stored:
+                data = stored.read()
+        except OSError:
+            data = _pack(files)
+            _remove_old(cache, tag)
+            with contextlib.suppress(FileNotFoundError):  # another server took it for an old one
+                private.write_file(kept, data)
     return Archive(hashlib.sha256(data).hexdigest(), data)
 
 
