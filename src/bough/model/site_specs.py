@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from bough.model.bounds import NO_NUL, Count, Duration
 from bough.model.ids import Seconds
+from bough.model.plurals import counted
 
 PilotId = NewType("PilotId", Count)
 # what ssh takes as a destination: no option, no space
@@ -118,7 +119,7 @@ def least_pilots(spec: SiteSpec) -> int:
 def describe_spec(spec: SiteSpec) -> str:
     """A definition as people read it: ssh user@host, up to 2 pilots of 4 cores."""
     pilots = "1 pilot" if spec.max_pilots == 1 else f"up to {spec.max_pilots} pilots"
-    cores = f"{spec.cores_per_pilot:g} cores" if spec.cores_per_pilot else "all cores"
+    cores = counted(spec.cores_per_pilot, "core") if spec.cores_per_pilot else "all cores"
     budget = f", {spec.budget:g} core-hours in all" if spec.budget else ""
     if spec.batch == "none":
         return f"{spec.kind} {spec.ssh or spec.address}".rstrip() + f", {pilots} of {cores}{budget}"
