@@ -31,8 +31,6 @@ _LEFT_OUT: Final = (".pyc", ".pyi", ".pyo")
 OWN: Final = Platform(sysconfig.get_config_var("SOABI") or "", sysconfig.get_platform())
 _packing = threading.Lock()
 
-_packing = threading.Lock()
-
 
 class Archive(NamedTuple):
     """What is sent."""
