@@ -64,7 +64,7 @@ from bough.wire.executor_messages import (
     WatchElements,
     spread,
 )
-from bough.wire.framing import frame
+from bough.wire.framing import News, frame
 
 if TYPE_CHECKING:
     from bough.executor.probes.task_probes import TaskProbes
@@ -77,6 +77,7 @@ _LOST_GRACE = 1.0  # seconds that running tasks get when the server has disconne
 _LAST_REPORTS = 2.0  # seconds to wait until the last reports are acknowledged
 _SAVING = 2.0  # seconds of grace that are worth asking for checkpoints
 _GIVE_UP = 5.0  # seconds after the grace in which processes must have died of KILL
+_TOGETHER = 0.3  # seconds within which a signal to a whole job has reached all of it
 _RECONNECT = 0.2  # seconds until the first try to reconnect; pauses grow
 _MOST_PAUSE = 5.0  # seconds between tries
 _MOST_FAULTS = 10_000  # elements of one span that are reported as failed because of a bug
@@ -92,6 +93,10 @@ class Departure:
         self.draining = False  # told to finish what is here, and go
         self.reason = ""  # why it is leaving, once it is
         self.confirmed = False  # nothing more will be sent
+
+    def welcomed(self) -> None:
+        """The server can give it work from now on: until now it had none because of that."""
+        self._idle_since = time.monotonic()
 
     def told(self) -> None:
         """The server said `Drain`: an order, or the answer to `Leaving`."""
@@ -152,6 +157,8 @@ class Executor:
         self._lifetime = lifetime or ExecutorLifetime()
         self._departure = Departure(self._lifetime)
         self._reports = Reports()
+        if self._lifetime.pilot:
+            self._reports.excuse = self._excuse
         self._slots: Slots | None = None
         self._probes: TaskProbes | None = None  # made for the first question of a remote monitor
         self._welcome: ExecutorWelcome | None = None
@@ -423,6 +430,7 @@ class Executor:
 
     def _on_welcome(self, welcome: ExecutorWelcome) -> None:
         self._welcomed = True
+        self._departure.welcomed()
         self._piggyback = welcome.piggyback
         self._pause = 0.0
         if self._slots is None:
@@ -535,6 +543,15 @@ class Executor:
                 self._say_leaving()
             self.leave(5.0)
 
+    def _excuse(self, news: News) -> News:
+        """A batch system that ends a job tells all of its processes: then a task is not to blame for its end."""
+        if not isinstance(news, WorkFailed) or not _was_told_to_end(news.failure):
+            return news
+        if not (self._leaving or select.select([self._signals], [], [], _TOGETHER)[0]):
+            return news
+        failure = Failure(Cause.GIVEN_BACK, "given back: the job that its executor is part of was ended")
+        return replace(news, failure=failure)
+
     def leave(self, grace: float) -> None:
         """End everything within this time, then exit; a second, shorter word counts."""
         give_up_at = time.monotonic() + grace + _GIVE_UP
@@ -589,6 +606,11 @@ def _order(slots: Slots, message: StopElements | WatchElements | EndElements | C
         case StayOn():
             logs.info("site-returned", "the site may be used again")
             slots.stay()
+
+
+def _was_told_to_end(failure: Failure) -> bool:
+    """Whether a task, or what its shell ran, was ended by SIGTERM."""
+    return failure.signal == signal.SIGTERM or failure.exit_code == 128 + signal.SIGTERM
 
 
 def main(words: list[str]) -> int:

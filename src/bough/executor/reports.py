@@ -70,10 +70,13 @@ class Reports(framing.KeptReports):
     def __init__(self) -> None:
         super().__init__()
         self.before_end: Callable[[News], None] | None = None  # what a task reported itself is told before its end
+        self.excuse: Callable[[News], News] | None = None  # what is not the task's own doing
         self.is_far = False  # the server cannot read what tasks wrote, unless it is sent
 
     def add(self, news: News) -> None:
         """Say this with the next report."""
+        if self.excuse is not None:
+            news = self.excuse(news)
         if self.before_end is not None:
             self.before_end(news)
         self._news.append(with_streams(news) if self.is_far else news)
