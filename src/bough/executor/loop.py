@@ -239,7 +239,7 @@ class Executor:
 
     def _check_connection(self, now: float) -> None:
         if self._connection is None:
-            if not self._leaving and now >= self._retry_at:
+            if not self._leaving and self._exit is None and now >= self._retry_at:
                 self._reconnect(now)
         elif now - self._heard_at > self._longest_silence:
             logs.warning("server-silent", "nothing was heard from the server; the connection is closed")
