@@ -19,22 +19,15 @@ from bough.cli.option_values import amount, count, duration
 from bough.errors import UserError
 from bough.model.bounds import in_plain_words, within
 from bough.model.ids import read_seconds
-from bough.model.site_specs import IDLE, DefinedName, SiteSpec
+from bough.model.site_specs import IDLE, WALLTIME, DefinedName, SiteSpec
+from bough.sites.batch_system import NAMES
 
 _MOST_READ: Final = 1 << 20  # bytes of a file
 _FIELDS: Final = (
-    "kind",
-    "address",
-    "ssh",
-    "batch",
-    "cores_per_pilot",
-    "max_pilots",
-    "setup",
-    "python",
-    "shared_dir",
-    "idle",
+    *("kind", "address", "ssh", "batch", "partition", "account", "walltime", "cores_per_pilot", "max_pilots"),
+    *("setup", "python", "shared_dir", "idle", "batch_options", "patience", "submit_rate", "poll"),
 )
-
+_TIMES: Final = ("idle", "walltime", "patience", "poll")
 _SHARED: Final = ("dask", "ray")  # a pilot there takes one core of the cluster, unless more is said
 
 
@@ -43,9 +36,33 @@ def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", metavar="KIND", help="ssh, dask, ray, or one that another package offers (ssh)")
     parser.add_argument("--address", metavar="ADDRESS", help="of a Dask scheduler or a Ray cluster, as that writes it")
     parser.add_argument("--ssh", metavar="[USER@]HOST", help="where ssh connects to, as in your SSH configuration")
-    parser.add_argument("--batch", choices=("none",), help="its batch system; none: executors run on the host itself")
     parser.add_argument(
-        "--cores-per-pilot", type=amount, metavar="N", help="cores that an executor uses (all of the host)"
+        "--batch",
+        choices=("none", *NAMES),
+        help="its batch system, here if there is no --ssh; none: executors run on the host itself",
+    )
+    parser.add_argument("--partition", metavar="NAME", help="the partition or queue of the batch system (its default)")
+    parser.add_argument("--account", metavar="NAME", help="the account or project that pays for batch jobs")
+    parser.add_argument(
+        "--walltime", type=duration, metavar="TIME", help=f"time that batch jobs are asked for with ({WALLTIME:g}s)"
+    )
+    parser.add_argument(
+        "--batch-option",
+        action="append",
+        type=_option,
+        dest="batch_options",
+        metavar="NAME=VALUE",
+        help="another option of the batch system, as qos=debug; repeatable",
+    )
+    parser.add_argument(
+        "--patience", type=duration, metavar="TIME", help="time that a command of the batch system may take (30s)"
+    )
+    parser.add_argument(
+        "--submit-rate", type=amount, metavar="N", help="pilots that are submitted in a second at most (5)"
+    )
+    parser.add_argument("--poll", type=duration, metavar="TIME", help="time between two looks at pilots that wait")
+    parser.add_argument(
+        "--cores-per-pilot", type=amount, metavar="N", help="cores that an executor uses (all of the host or node)"
     )
     parser.add_argument("--max-pilots", type=count, metavar="N", help="executors that there may be at once (1)")
     parser.add_argument(
@@ -67,8 +84,10 @@ def read_definitions(args: argparse.Namespace) -> dict[str, SiteSpec]:
         return _read_file(args.file, args.site)
     if not args.site:
         raise UserError("name the site: bough site add NAME --ssh user@host")
-    if given.get("kind", "ssh") == "ssh" and "ssh" not in given:
-        raise UserError(f"site {args.site} needs an address: say --ssh user@host")
+    if given.get("kind", "ssh") == "ssh" and "ssh" not in given and given.get("batch", "none") == "none":
+        raise UserError(f"site {args.site} needs an address: say --ssh user@host, or --batch for one here")
+    if "batch_options" in given:
+        given["batch_options"] = dict(given["batch_options"])
     return {_name(args.site): _spec(f"site {args.site}", given)}
 
 
@@ -94,16 +113,26 @@ def _read_file(path: str, only: str | None) -> dict[str, SiteSpec]:
     return found
 
 
+def _option(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE, as qos=debug")
+    return name, value
+
+
 def _name(name: str) -> str:
     return within("the site", name, DefinedName)
 
 
 def _spec(what: str, table: dict[str, Any]) -> SiteSpec:
-    if isinstance(table.get("idle"), str):
-        try:
-            table = {**table, "idle": read_seconds(table["idle"])}
-        except ValueError:
-            raise UserError(f"{what}: idle is {table['idle']!r}; say 60, '90s' or '5m'") from None
+    if "kind" not in table and table.get("batch", "none") != "none":
+        table = {**table, "kind": "batch"}
+    for field in _TIMES:
+        if isinstance(table.get(field), str):
+            try:
+                table = {**table, field: read_seconds(table[field])}
+            except ValueError:
+                raise UserError(f"{what}: {field} is {table[field]!r}; say 60, '90s' or '5m'") from None
     try:
         if table.get("kind") in _SHARED:
             table = {"cores_per_pilot": 1.0, **table}

@@ -83,9 +83,20 @@ def _wait_for(server: ServerClient, site: str, task: Any) -> str:
             if problem:
                 return problem
             if time.monotonic() > until:
-                return f"no pilot has run it within {_STARTING:g} s; the log of the server says more"
+                return _who_waits(server, site)
         else:
             return f"the task failed: {failure}" if failure is not None else ""
+
+
+def _who_waits(server: ServerClient, site: str) -> str:
+    """Why nothing has run for long."""
+    queued = [str(pilot["handle"]) for pilot in _entry(server, site)["pilots"] if pilot["state"] == "queued"]
+    if queued:
+        return (
+            f"{queued[0]} has waited for {_STARTING:g} s to be started: the site works as far as this,"
+            " but has no room now; a smaller --cores-per-pilot or --walltime, or another --partition may start sooner"
+        )
+    return f"no pilot has run it within {_STARTING:g} s; the log of the server says more"
 
 
 def _end_pilots(server: ServerClient, site: str) -> str:

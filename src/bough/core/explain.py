@@ -212,7 +212,7 @@ def _no_room(state: State, record: Record, name: str) -> list[str]:
         return [f"{name} is ready, but the session is closing and starts nothing new"]
     there = [executor for executor in state.executors.values() if executor.pid or not executor.draining]  # no people
     if not there:
-        lines = [f"{name} is ready, but there is no executor", *_pilots_to_come(state)]
+        lines = [f"{name} is ready, but there is no executor", *_pilots_to_come(state, record)]
         return [*lines, *_sites_of_other_pythons(state, needs.python)]
     able = [executor for executor in there if executor.could_fit(needs)]
     if not able:
@@ -229,6 +229,18 @@ def _no_room(state: State, record: Record, name: str) -> list[str]:
         able = [executor for executor in able if executor.host == record.place]
         if not any(executor.fits(record) for executor in able):
             return [f"{name} is ready and waits for room on {record.place}, where it must run"]
+    return _busy(state, record, name, able, there)
+
+
+def _busy(
+    state: State, record: Record, name: str, able: list[ExecutorRecord], there: list[ExecutorRecord]
+) -> list[str]:
+    """Those that could run it have other things to do, or do not stay for long enough."""
+    needs = record.spec.needs
+    staying = [executor for executor in able if executor.ends_before(record, state.now)]
+    if able and not staying:
+        return [_too_long(state, record, able, name), *_pilots_to_come(state, record)]
+    able = staying
     if any(executor.fits(record) for executor in able):
         return [f"{name} is ready and about to start"]
     busy = "the executor is busy" if len(able) == 1 else f"all {len(able)} executors that could run it are busy"
@@ -238,12 +250,27 @@ def _no_room(state: State, record: Record, name: str) -> list[str]:
     ]
 
 
-def _pilots_to_come(state: State) -> list[str]:
+def _too_long(state: State, record: Record, able: list[ExecutorRecord], name: str) -> str:
+    """No executor stays for as long as the task is expected to run."""
+    last = max(executor.until for executor in able) - state.now
+    return (
+        f"{name} is ready, but expected to run for {record.expected:.0f} s,"
+        f" and every executor that could take it leaves before, the last one in {max(last, 0.0):.0f} s"
+    )
+
+
+def _pilots_to_come(state: State, record: Record) -> list[str]:
     """What is done about it: pilots that are to bring executors, and why there are none."""
     lines = []
     for site in state.defined_sites.values():
         starting = sum(pilot.starting for pilot in site.pilots.values())
-        if starting:
+        lifetime = site.spec.lifetime if site.spec is not None else 0.0
+        if lifetime and record.expected > lifetime:
+            lines.append(
+                f"site {site.name} gets no pilot for it: its pilots end after {lifetime:g} s,"
+                f" and it is expected to run for {record.expected:.0f} s; give the site a longer --walltime"
+            )
+        elif starting:
             lines.append(f"site {site.name} was asked for {counted(starting, 'pilot')}")
         elif site.away:
             lines.append(f"site {site.name} is away" + (f": {site.reason}" if site.reason else ""))

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from bough.model.bounds import NO_NUL, Count, Duration
+from bough.model.ids import Seconds
 from bough.model.plurals import counted
 
 PilotId = NewType("PilotId", Count)
@@ -25,9 +26,16 @@ Handle = Annotated[str, Meta(max_length=4096, pattern=NO_NUL)]
 DefinedName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")]  # it becomes part of paths
 MostPilots = Annotated[int, Meta(ge=1, le=100_000)]
 Cores = Annotated[float, Meta(ge=0, le=1e6)]
+# what becomes a directive of a batch system: no quote, no space, nothing that a shell reads
+Directive = Annotated[str, Meta(max_length=256, pattern=r"^[A-Za-z0-9_@%+=:,./-]*\Z")]
+OptionName = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}\Z")]
+BatchOptions = Annotated[dict[OptionName, Directive], Meta(max_length=64)]
+Patience = Annotated[float, Meta(ge=0.1, le=3600)]
+SubmitRate = Annotated[float, Meta(gt=0, le=1e6)]
 KindName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z][a-z0-9_-]*\Z")]
 
 IDLE: Final = 60.0  # seconds after which an executor of a pilot that has nothing to do leaves
+WALLTIME: Final = 3600.0  # seconds of a batch job
 RESOURCE: Final = "site:"  # every executor of a pilot offers this with the name of its site behind it
 PLENTY: Final = 1_000_000  # of it
 
@@ -44,7 +52,24 @@ class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     python: Place = ""  # there; empty: python3
     shared_dir: Place = ""  # a folder there, which its hosts share: executors work in it
     idle: Duration = IDLE
+    partition: Directive = ""  # of the batch system, which others call queue; empty: its default
+    account: Directive = ""  # that pays
+    walltime: Duration = 0.0  # that a pilot is asked for with, 0: `WALLTIME`
+    batch_options: BatchOptions = {}  # other directives of the batch system by their long names
+    patience: Patience = 30.0  # seconds that a command of the batch system may take
+    submit_rate: SubmitRate = 5.0  # pilots that are submitted in a second at most
+    poll: Duration = 0.0  # seconds between two looks at pilots that have brought no executor, 0: as its kind is
     address: Destination = ""  # of a cluster of another engine, as that one writes it: tcp://127.0.0.1:8786
+
+    @property
+    def lifetime(self) -> Seconds:
+        """Seconds that a pilot has; 0: no end."""
+        return 0.0 if self.batch == "none" else self.walltime or WALLTIME
+
+    @property
+    def where(self) -> str:
+        """The place, for people."""
+        return self.ssh or "this machine"
 
 
 class PilotState(enum.StrEnum):
@@ -82,4 +107,7 @@ def describe_spec(spec: SiteSpec) -> str:
     """A definition as people read it: ssh user@host, up to 2 pilots of 4 cores."""
     pilots = "1 pilot" if spec.max_pilots == 1 else f"up to {spec.max_pilots} pilots"
     cores = counted(spec.cores_per_pilot, "core") if spec.cores_per_pilot else "all cores"
-    return f"{spec.kind} {spec.ssh or spec.address}".rstrip() + f", {pilots} of {cores}"
+    if spec.batch == "none":
+        return f"{spec.kind} {spec.ssh or spec.address}".rstrip() + f", {pilots} of {cores}"
+    place = f"{spec.batch} on {spec.where}" + (f", partition {spec.partition}" if spec.partition else "")
+    return f"{place}, {pilots} of {cores if spec.cores_per_pilot else 'a whole node'} for {spec.lifetime:g} s"

@@ -1,4 +1,4 @@
-"""The errand at the other end of an SSH connection: sent there as text, it does one thing and says what came of it.
+"""The errand on the host that pilots are started from: sent there as text, it does one thing and says what came of it.
 
 It reads a request, one line of JSON, and what follows it from stdin, and answers with one marked line of JSON, so that
 what a login script prints does no harm. Rules: the standard library only, because nothing of ours may be there yet;
@@ -8,10 +8,12 @@ nothing is believed to be private that belongs to somebody else; a pilot that wa
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import io
 import json
 import os
+import shlex
 import shutil
 import signal
 import stat
@@ -27,6 +29,7 @@ _LONGEST_SOCKET = 100
 _LAST_WORDS = 2000  # bytes of a log
 _BEGIN = "runpy.run_module('bough.executor', None, '__main__')"
 _FRESH = 3600.0  # seconds for which a program stays that no pilot uses
+_ALWAYS = {"SBATCH_NO_REQUEUE": "1"}  # a pilot whose node fails is lost; another one is asked for
 _ENDING = 8.0  # seconds that a pilot has to end in good order
 
 
@@ -55,6 +58,11 @@ def site_folder(key: str) -> str:
     """What belongs to one site of one server."""
     private_folder(os.path.join(root(), "sites"))
     return private_folder(os.path.join(root(), "sites", key))
+
+
+def pilot_folder(key: str, pilot: int | str) -> str:
+    """What belongs to one pilot."""
+    return os.path.join(site_folder(key), "pilots", str(int(pilot)))
 
 
 def socket_place(key: str) -> str:
@@ -182,21 +190,14 @@ def prepare(request: dict[str, Any], data: bytes) -> dict[str, Any]:
 
 def start(request: dict[str, Any]) -> dict[str, Any]:
     """Start a pilot that goes on without us, unless it was started before."""
-    folder = os.path.join(site_folder(request["key"]), "pilots", str(int(request["pilot"])))
+    folder = pilot_folder(request["key"], request["pilot"])
     note = _read_note(folder)
     if note is not None:
         return {"handle": note["handle"]}
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    programs = program_folder(request["digest"])
-    begin = f"import sys; sys.path.insert(0, {programs!r}); import runpy; {_BEGIN}"
-    access = os.path.join(site_folder(request["key"]), "access.json")
-    argv = [sys.executable, "-c", begin, "--server", access, *request["words"]]
-    if request["setup"]:
-        shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
-        argv = [shell, "-l", "-c", request["setup"] + '\nexec "$@"', "bough", *argv]
     with open(os.path.join(folder, "log"), "ab") as log:
         process = subprocess.Popen(
-            argv,
+            executor_argv(request),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -209,11 +210,23 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
     return {"handle": note["handle"]}
 
 
+def executor_argv(request: dict[str, Any]) -> list[str]:
+    """What starts the executor of a pilot, after its setup; words may be added at the end."""
+    programs = program_folder(request["digest"])
+    begin = f"import sys; sys.path.insert(0, {programs!r}); import runpy; {_BEGIN}"
+    access = os.path.join(site_folder(request["key"]), "access.json")
+    argv = [sys.executable, "-c", begin, "--server", access, *request["words"]]
+    if request["setup"]:
+        shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
+        argv = [shell, "-l", "-c", request["setup"] + '\nexec "$@"', "bough", *argv]
+    return argv
+
+
 def statuses(request: dict[str, Any]) -> dict[str, Any]:
     """Which pilots are there, and the last words of those that are not."""
     found = {}
     for pilot in request["pilots"]:
-        folder = os.path.join(site_folder(request["key"]), "pilots", str(int(pilot)))
+        folder = pilot_folder(request["key"], pilot)
         note = _read_note(folder)
         alive = note is not None and _is_alive(note)
         found[str(pilot)] = {"alive": alive, "reason": "" if alive else _last_words(folder)}
@@ -224,7 +237,7 @@ def statuses(request: dict[str, Any]) -> dict[str, Any]:
 
 def cancel(request: dict[str, Any]) -> dict[str, Any]:
     """End pilots: they are told first, and killed if that takes too long; what they started goes, too."""
-    folders = [os.path.join(site_folder(request["key"]), "pilots", str(int(pilot))) for pilot in request["pilots"]]
+    folders = [pilot_folder(request["key"], pilot) for pilot in request["pilots"]]
     notes = [note for note in map(_read_note, folders) if note is not None and _is_alive(note)]
     for note in notes:
         _signal(note, signal.SIGTERM)
@@ -235,6 +248,104 @@ def cancel(request: dict[str, Any]) -> dict[str, Any]:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(note["pid"], signal.SIGKILL)
     return {}
+
+
+def submit(request: dict[str, Any]) -> dict[str, Any]:
+    """Give a pilot to the batch system; one that was tried before only `again`: perhaps it was taken."""
+    folder = pilot_folder(request["key"], request["pilot"])
+    note = _read_note(folder)
+    if note is not None and not request["again"]:
+        return {"tried": max(0.0, time.time() - note["tried"])}
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    write_private(os.path.join(folder, "start"), start_text(request, folder).encode())
+    write_private(os.path.join(folder, "job"), request["script"].encode())
+    write_private(
+        os.path.join(folder, "pilot.json"), json.dumps({"digest": request["digest"], "tried": time.time()}).encode()
+    )
+    script = os.path.join(folder, "job") if request["by_stdin"] else os.devnull
+    return {"did": _command(request["submit"], request["limit"], script)}
+
+
+def start_text(request: dict[str, Any], folder: str) -> str:
+    """What a job does: the first one of a pilot starts the executor, and tells it when the job ends."""
+    lines = [
+        f"if ! mkdir {shlex.quote(os.path.join(folder, 'begun'))}; then",
+        "  echo 'another job of this pilot has begun'",
+        "  exit 0",
+        "fi",
+        f"cd {shlex.quote(request['shared_dir'] or os.path.expanduser('~'))} || exit 1",
+        f"end=$(( $(date +%s) + {int(request['walltime'])} ))",
+        '[ "${SLURM_JOB_END_TIME:-$end}" -lt "$end" ] 2>/dev/null && end=$SLURM_JOB_END_TIME',  # a partition has bounds
+        f'exec {shlex.join(executor_argv(request))} --until "$end" {request["more"]}',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def ask(request: dict[str, Any]) -> dict[str, Any]:
+    """Run commands of the batch system, one after the other; those that there are not are said to be missing."""
+    return {"did": [_command(argv, request["limit"]) for argv in request["commands"]]}
+
+
+def ended(request: dict[str, Any]) -> dict[str, Any]:
+    """The last words of pilots that the batch system has not any more; what they left is removed."""
+    words = {}
+    for pilot in request["pilots"]:
+        folder = pilot_folder(request["key"], pilot)
+        words[str(pilot)] = _last_words(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+    return {"words": words}
+
+
+def missing(request: dict[str, Any]) -> dict[str, Any]:
+    """Which of these programs are not there."""
+    path = {**os.environ, **_login_environment()}.get("PATH")
+    return {
+        "missing": [name for name in request["commands"] if not (shutil.which(name) or shutil.which(name, path=path))]
+    }
+
+
+def _command(argv: list[str], patience: float, reads: str = os.devnull) -> dict[str, Any]:
+    """Run a command; if it is not on the path, with the environment of a login shell."""
+    environment = {**os.environ, **_ALWAYS}
+    if shutil.which(argv[0]) is None:
+        environment |= _login_environment()
+        if shutil.which(argv[0], path=environment.get("PATH")) is None:
+            return {"missing": argv[0]}
+    with open(reads, "rb") as stdin:
+        process = subprocess.Popen(
+            argv,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+            cwd=os.path.expanduser("~"),
+        )
+    try:
+        out, said = process.communicate(timeout=patience)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return {"slow": patience}
+    return {"code": process.returncode, "out": out.decode("utf-8", "replace"), "said": said.decode("utf-8", "replace")}
+
+
+@functools.cache
+def _login_environment() -> dict[str, str]:
+    """The environment of a login shell: many sites put their batch system on the path there only."""
+    try:
+        found = subprocess.run(
+            ["/bin/bash", "-lc", "printf '\\0%s\\0' bough; env -0"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=20,
+            check=False,
+        ).stdout.decode("utf-8", "replace")
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    entries = found.partition("\0bough\0")[2].split("\0")
+    return dict(entry.split("=", 1) for entry in entries if "=" in entry)
 
 
 def forget(request: dict[str, Any]) -> dict[str, Any]:
@@ -280,6 +391,8 @@ def _began(pid: int) -> str:
 
 
 def _is_alive(note: dict[str, Any]) -> bool:
+    if "pid" not in note:  # a job: its note is removed when the batch system has it no more
+        return True
     if os.path.isdir("/proc/self"):
         return bool(note["began"]) and _began(note["pid"]) == note["began"]
     try:
@@ -295,8 +408,13 @@ def _signal(note: dict[str, Any], number: int) -> None:
 
 
 def _last_words(folder: str) -> str:
+    """The last line of a pilot's log; the log of a job has its number."""
     try:
-        with open(os.path.join(folder, "log"), "rb") as file:
+        names = [name for name in os.listdir(folder) if name == "log" or name.endswith(".out")]
+        latest = max((os.path.join(folder, name) for name in names), key=os.path.getmtime, default="")
+        if not latest:
+            return ""
+        with open(latest, "rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - _LAST_WORDS))
             lines = file.read().decode("utf-8", "replace").strip().splitlines()
@@ -308,6 +426,9 @@ def _last_words(folder: str) -> str:
 # --- the errand -----------------------------------------------------------------------------------------
 
 
+_DEEDS = {deed.__name__: deed for deed in (look, start, statuses, cancel, forget, submit, ask, ended, missing)}
+
+
 def run(line: bytes, rest: io.BufferedIOBase) -> dict[str, Any]:
     """Do what a request says."""
     request = json.loads(line)
@@ -316,8 +437,7 @@ def run(line: bytes, rest: io.BufferedIOBase) -> dict[str, Any]:
     try:
         if what in {"install", "prepare"}:
             return {"ok": {"install": install, "prepare": prepare}[what](request, data)}
-        deeds = {"look": look, "start": start, "statuses": statuses, "cancel": cancel, "forget": forget}
-        return {"ok": deeds[what](request)}
+        return {"ok": _DEEDS[what](request)}
     except (Trouble, OSError) as error:
         return {"trouble": str(error)}
 

@@ -91,11 +91,15 @@ def find_kind(name: str) -> MakeKind:
         from bough.sites.cluster_site import DaskSite, RaySite
 
         return {"dask": DaskSite, "ray": RaySite}[name]
+    if name == "batch":
+        from bough.sites.batch_site import BatchSite
+
+        return BatchSite
     from importlib.metadata import entry_points
 
     offered = {point.name: point for point in entry_points(group="bough.sites")}
     if name not in offered:
-        known = sorted({"dask", "ray", "ssh", *offered})
+        known = sorted({"batch", "dask", "ray", "ssh", *offered})
         raise UnknownName(
             f"there is no kind of site {name!r}; known are: {', '.join(known)}{did_you_mean(name, known)}"
         )

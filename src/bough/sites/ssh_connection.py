@@ -11,37 +11,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import shlex
 import socket
 from collections.abc import Callable
-from importlib import resources
 from typing import Any, Final
 
 from bough.errors import SiteError
-from bough.sites.far_side import MARK
+from bough.sites.errands import ERRAND, PATIENCE, Said, first_line, pack, read_answer, run
 
-_PATIENCE: Final = 30.0  # seconds for a connection, or an errand without a load
-_TOO_OLD: Final = "bough-too-old"
-_MOST_SAID: Final = 300  # characters of what ssh says
 _KEEP: Final = ("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3", "-o", "ConnectTimeout=20")
+_LOST: Final = 255  # the exit code of ssh when its connection was lost
 _PRIVATE: Final = ("-o", "ForwardX11=no", "-o", "ForwardAgent=no", "-o", "PermitLocalCommand=no")
 _PLAIN: Final = ("-o", "BatchMode=yes", *_PRIVATE)
 _PERSIST: Final = "12h"  # for which a master that a user has opened stays without being used
 _READY: Final = "bough-ready"
-_ERRAND: Final = (  # no quote, dollar or exclamation mark in it: every shell takes it in single quotes
-    f'import sys;sys.version_info<(3,11) and sys.exit("{_TOO_OLD} %d.%d"%sys.version_info[:2]);'
-    'exec(compile(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())),"bough","exec"))'
-)
 
 
 class SshConnection:
     """See the module. `on_lost` is called when a connection that stood is gone."""
 
     def __init__(self, host: str, python: str, control: str, on_lost: Callable[[], None], login: str = "") -> None:
-        self._host = host
-        self._python = python or "python3"
+        self.host = host
+        self.python = python or "python3"
         self._control = control
         self._on_lost = on_lost
         self._login = login  # what a user does to log in
@@ -70,7 +62,7 @@ class SshConnection:
         if self.is_open or _is_answered(self._control):
             return []
         options = ["-o", "ControlMaster=yes", "-o", f"ControlPersist={_PERSIST}", "-o", "ClearAllForwardings=yes"]
-        return ["ssh", "-S", self._control, *_PRIVATE, *_KEEP, *options, "-T", "--", self._host, "exec true"]
+        return ["ssh", "-S", self._control, *_PRIVATE, *_KEEP, *options, "-T", "--", self.host, "exec true"]
 
     async def _adopt(self) -> bool:
         """Use the master that a user has opened, by a session on it that ends with it; False: there is none."""
@@ -80,7 +72,7 @@ class SshConnection:
         argv = ["ssh", "-S", self._control, *_PLAIN, "-o", "ControlMaster=no", "-o", "ProxyCommand=exec false"]
         process = await asyncio.create_subprocess_exec(
             *argv,
-            *("-T", "--", self._host, f"echo {_READY}; exec cat >/dev/null"),
+            *("-T", "--", self.host, f"echo {_READY}; exec cat >/dev/null"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -88,7 +80,7 @@ class SshConnection:
         )
         assert process.stdout is not None
         with contextlib.suppress(TimeoutError, ValueError):
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(PATIENCE):
                 while line := await process.stdout.readline():
                     if line.strip() == _READY.encode():
                         self._master, self._is_adopted = process, True
@@ -102,11 +94,11 @@ class SshConnection:
     async def log_out(self) -> None:
         """End a master that a user has opened."""
         if self._is_adopted:
-            await self._run(["-O", "exit", "--", self._host], b"", _PATIENCE)
+            await self._run(["-O", "exit", "--", self.host], b"", PATIENCE)
 
     async def _connect(self) -> None:
         options = ["-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-o", "ClearAllForwardings=yes", "-T"]
-        argv = ["ssh", "-S", self._control, *_PLAIN, *_KEEP, *options, "--", self._host, "exec cat >/dev/null"]
+        argv = ["ssh", "-S", self._control, *_PLAIN, *_KEEP, *options, "--", self.host, "exec cat >/dev/null"]
         try:
             self._master = await asyncio.create_subprocess_exec(
                 *argv,
@@ -119,15 +111,15 @@ class SshConnection:
             raise SiteError("there is no ssh here: install OpenSSH's client") from None
         ended = asyncio.ensure_future(self._master.wait())
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(PATIENCE):
                 while not os.path.exists(self._control):
                     done, _ = await asyncio.wait([ended], timeout=0.02)
                     if done:
-                        problem = explain_ssh(await _rest(self._master), self._host, self._login)
+                        problem = explain_ssh(await _rest(self._master), self.host, self._login)
                         raise SiteError(problem, transient=True)
         except TimeoutError:
             await self._end()
-            raise SiteError(f"{self._host} does not answer: is it on, and is its name right?", transient=True) from None
+            raise SiteError(f"{self.host} does not answer: is it on, and is its name right?", transient=True) from None
         finally:
             ended.cancel()
         self._watch = asyncio.ensure_future(self._until_lost(self._master))
@@ -141,68 +133,30 @@ class SshConnection:
         if self._master is master:
             self._on_lost()
 
+    def way(self, there: str, here: str) -> str:
+        """The socket there, which `forward` makes."""
+        return there
+
     async def forward(self, there: str, here: str) -> None:
         """Let whoever connects to a Unix socket there reach one here."""
         if self._is_adopted:  # it may do so for a server before this one, whose socket there is gone
-            await self._run(["-O", "cancel", "-R", f"{there}:{here}", "--", self._host], b"", _PATIENCE)
-        code, _, said = await self._run(["-O", "forward", "-R", f"{there}:{here}", "--", self._host], b"", _PATIENCE)
-        if code:
+            await self._run(["-O", "cancel", "-R", f"{there}:{here}", "--", self.host], b"", PATIENCE)
+        found = await self._run(["-O", "forward", "-R", f"{there}:{here}", "--", self.host], b"", PATIENCE)
+        if found.code:
             raise SiteError(
-                f"{self._host} does not forward Unix sockets to us: {_first_line(said) or 'no reason was given'};"
+                f"{self.host} does not forward Unix sockets to us: {first_line(found.said) or 'no reason was given'};"
                 " its sshd needs AllowStreamLocalForwarding yes"
             )
 
-    async def errand(self, request: dict[str, Any], load: bytes = b"", patience: float = _PATIENCE) -> dict[str, Any]:
+    async def errand(self, request: dict[str, Any], load: bytes = b"", patience: float = PATIENCE) -> dict[str, Any]:
         """Have something done there, see `far_side`."""
-        script = _script()
-        line = json.dumps({**request, "size": len(load)}).encode()
-        data = b"%d\n%b%b\n%b" % (len(script), script, line, load)
-        command = f"exec {shlex.quote(self._python)} -c '{_ERRAND}'"
-        code, out, said = await self._run(["-T", "--", self._host, command], data, patience)
-        marked = [text for text in out.decode("utf-8", "replace").splitlines() if text.startswith(MARK)]
-        if not marked:
-            raise SiteError(self._no_answer(code, said), transient=not self.is_open)
-        try:
-            answer: dict[str, Any] = json.loads(marked[-1].removeprefix(MARK))
-        except ValueError as error:
-            raise SiteError(f"the answer of {self._host} cannot be read: {error}") from error
-        if "trouble" in answer:
-            raise SiteError(f"{self._host}: {answer['trouble']}")
-        found: dict[str, Any] = answer["ok"]
-        return found
+        command = f"exec {shlex.quote(self.python)} -c '{ERRAND}'"
+        found = await self._run(["-T", "--", self.host, command], pack(request, load), patience)
+        return read_answer(found, self.host, self.python, transient=not self.is_open or found.code == _LOST)
 
-    def _no_answer(self, code: int, said: bytes) -> str:
-        text = said.decode("utf-8", "replace")
-        if _TOO_OLD in text:
-            version = text.partition(_TOO_OLD)[2].split()[0]
-            return (
-                f"{self._python} on {self._host} is Python {version}, and 3.11 or newer is needed:"
-                " name another one with --python"
-            )
-        if code in {126, 127}:
-            return f"there is no {self._python} on {self._host}: name one with --python"
-        return f"{self._host} did not do what it was asked for (exit code {code}): {_first_line(said)}".rstrip(": ")
-
-    async def _run(self, words: list[str], data: bytes, patience: float) -> tuple[int, bytes, bytes]:
+    async def _run(self, words: list[str], data: bytes, patience: float) -> Said:
         argv = ["ssh", "-S", self._control, *_PLAIN, "-o", "ControlMaster=no", *words]
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-        try:
-            async with asyncio.timeout(patience):
-                out, said = await process.communicate(data)
-        except TimeoutError:
-            raise SiteError(f"{self._host} has not answered within {patience:g} s", transient=True) from None
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-        return process.returncode or 0, out, said
+        return await run(argv, data, patience, self.host)
 
     async def close(self) -> None:
         """End the connection."""
@@ -236,7 +190,7 @@ def _is_answered(control: str) -> bool:
 def explain_ssh(said: bytes, host: str, login: str = "") -> str:
     """What ssh says when it cannot connect, in one line that says how to mend it."""
     text = said.decode("utf-8", "replace")
-    line = _first_line(said)
+    line = first_line(said)
     if "REMOTE HOST IDENTIFICATION HAS CHANGED" in text:
         return f"the host key of {host} is not the one that is known: ask who runs it, then ssh-keygen -R its name"
     if "Host key verification failed" in text:
@@ -250,16 +204,6 @@ def explain_ssh(said: bytes, host: str, login: str = "") -> str:
     return f"{host} cannot be reached: {line or 'ssh ended without a word'}"
 
 
-def _first_line(said: bytes) -> str:
-    lines = [line.strip() for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
-    plain = [line for line in lines if not line.startswith(("Warning:", "@"))]
-    return (plain or lines or [""])[0][:_MOST_SAID]
-
-
 async def _rest(process: asyncio.subprocess.Process) -> bytes:
     assert process.stderr is not None
     return await process.stderr.read(65536)
-
-
-def _script() -> bytes:
-    return resources.files("bough.sites").joinpath("far_side.py").read_bytes()

@@ -1,169 +1,36 @@
 """Sites that SSH reaches and that have no batch system: a pilot is an executor on the host itself.
 
 The way back is a Unix socket there that our own connection forwards to the server, so that a server behind NAT is
-reached. Rules: the access file arrives by stdin and has mode 0600; the executor comes from the archive of `bootstrap`,
-for which the host needs Python 3.11 or newer and nothing else; what is there is looked at again after every connect.
+reached. Rule: a pilot that was started before is found by its number, see `far_side`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
-import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-import msgspec
+from bough.errors import UserError
+from bough.model.site_specs import PilotId, SiteSpec
+from bough.sites.head_site import HeadSite
+from bough.sites.site_kind import PilotStatus, Surroundings
 
-from bough.errors import SiteError, UserError
-from bough.model.resources import show_bytes
-from bough.model.site_specs import PLENTY, RESOURCE, PilotId, SiteSpec
-from bough.sites.bootstrap import OWN, Archive, make_archive, only_commands, read_platform
-from bough.sites.site_kind import Checked, PilotStatus, Surroundings
-from bough.sites.ssh_connection import SshConnection
-from bough.transport.access import NO_CERTIFICATE, UNIX, Access
-
-_ROOM: Final = 100_000_000  # bytes that must be free there
-_SKEW: Final = 30.0  # seconds that clocks may differ: access and timestamps do not need more
-_GIVE_UP: Final = 7200.0  # seconds that an executor waits for a server: a laptop sleeps for an hour
-_LOAD: Final = 600.0  # seconds for the archive to arrive
 _ENDING: Final = 30.0  # seconds for pilots to be ended
 
 
-class SshSite:
+class SshSite(HeadSite):
     """See `site_kind`."""
-
-    steps = ("reach", "python", "space", "clock", "bootstrap", "tunnel")
 
     def __init__(self, name: str, spec: SiteSpec, around: Surroundings) -> None:
         if not spec.ssh:
             raise UserError(f"site {name} has no address: say --ssh user@host")
         if spec.batch != "none":
-            raise UserError(f"site {name}: --batch {spec.batch} cannot be used yet; say --batch none")
-        self._name = name
-        self._spec = spec
-        self._around = around
-        control = os.path.join(around.folder, around.key[:12])
-        login = f"bough site login {name}"
-        self._connection = SshConnection(spec.ssh, spec.python, control, around.on_lost, login)
-        self._platform = OWN  # of the Python there, as far as is known
-        self._archive: Archive | None = None
-        self._there: dict[str, Any] = {}  # what the last look has found
-        self._is_ready = False  # the archive is there, and the way back
-        self._opening = asyncio.Lock()
-
-    # --- tests -------------------------------------------------------------------------------------
-
-    async def check(self, step: str) -> Checked:
-        """Look at one thing; what went wrong is the line."""
-        try:
-            return await getattr(self, f"_check_{step}")()  # type: ignore[no-any-return]
-        except SiteError as error:
-            return Checked(False, str(error))
-
-    async def _check_reach(self) -> Checked:
-        await self._reach()
-        return Checked(True, f"ssh {self._spec.ssh} connects, and its host key is known")
-
-    async def _check_python(self) -> Checked:
-        found = await self._look()
-        name = self._spec.python or "python3"
-        what = f"{name} is Python {found['python']}, {found['cores']} cores"
-        return Checked(True, what + only_commands(found["python"]))
-
-    async def _check_space(self) -> Checked:
-        found = await self._look()
-        place = self._spec.shared_dir or found["folder"]
-        if found["free"] < _ROOM:
-            needed = show_bytes(_ROOM)
-            return Checked(False, f"{place} has {show_bytes(found['free'])} free, {needed} are needed: free some")
-        return Checked(True, f"{place} has {show_bytes(found['free'])} free")
-
-    async def _check_clock(self) -> Checked:
-        before = time.time()
-        found = await self._look()
-        after = time.time()
-        skew = max(before - found["time"], found["time"] - after, 0.0)
-        if skew > _SKEW:
-            return Checked(False, f"its clock differs by {skew:.0f} s from the one here: have both set by NTP")
-        return Checked(True, f"its clock differs by {skew:.1f} s")
-
-    async def _check_bootstrap(self) -> Checked:
-        sent = await self._install()
-        there = f"{show_bytes(sent)} were sent" if sent else "it is there already"
-        return Checked(True, f"Bough runs from its own folder there: {there}")
-
-    async def _check_tunnel(self) -> Checked:
-        await self.open()
-        return Checked(True, f"executors there reach this server through {self._there['socket']}")
-
-    # --- the connection ----------------------------------------------------------------------------
-
-    def login_words(self) -> list[str]:
-        """The command by which a user logs in from a terminal; none: that is not needed."""
-        return self._connection.login_words()
-
-    async def open(self) -> None:
-        """Be connected, with the archive and the way back in place."""
-        async with self._opening:
-            await self._reach()
-            if not self._is_ready:
-                await self._look()
-                await self._install()
-                await self._make_way()
-                self._is_ready = True
-
-    async def _reach(self) -> None:
-        """Be connected; what a connection before this one had made ready is not so any more."""
-        if await self._connection.open():
-            self._is_ready = False
-
-    async def _look(self) -> dict[str, Any]:
-        await self._reach()
-        loop = asyncio.get_running_loop()
-        for _ in range(2):  # the first time it may turn out that the Python there is another one than ours
-            platform, self._platform = self._platform, OWN  # if this one cannot be made, it is asked for again
-            self._archive = await loop.run_in_executor(None, make_archive, self._around.cache, platform)
-            self._there = await self._errand(
-                "look", digest=self._archive.digest, shared_dir=self._spec.shared_dir, tag=OWN.tag
-            )
-            self._platform = read_platform(self._there)
-            if self._platform in {platform, OWN}:
-                break
-        return self._there
-
-    async def _install(self) -> int:
-        """Send the archive if it is not there; how many bytes were sent."""
-        found = await self._look()
-        if found["installed"] or self._archive is None:
-            return 0
-        await self._errand("install", self._archive.data, _LOAD, digest=self._archive.digest)
-        return len(self._archive.data)
-
-    async def _make_way(self) -> None:
-        access = Access(f"{UNIX}{self._there['socket']}", NO_CERTIFICATE, "execute", self._around.token)
-        await self._errand("prepare", msgspec.json.encode(access))
-        await self._connection.forward(self._there["socket"], self._around.socket)
-
-    async def _errand(self, what: str, load: bytes = b"", patience: float = 30.0, **fields: object) -> dict[str, Any]:
-        return await self._connection.errand({"what": what, "key": self._around.key, **fields}, load, patience)
-
-    # --- pilots ------------------------------------------------------------------------------------
+            raise UserError(f"site {name} has the batch system {spec.batch}: its kind is batch, not ssh")
+        super().__init__(name, spec, around)
 
     async def submit(self, pilot: PilotId) -> str:
         """Start an executor on the host."""
         await self.open()
-        assert self._archive is not None
-        spec = self._spec
-        words = ["--site", self._name, "--pilot", str(pilot), "--idle-timeout", f"{spec.idle:g}"]
-        words += ["--give-up", f"{_GIVE_UP:g}", "--resource", f"{RESOURCE}{self._name}={PLENTY}"]
-        if spec.cores_per_pilot:
-            words += ["--cores", f"{spec.cores_per_pilot:g}"]
-        if spec.shared_dir:
-            words += ["--work", os.path.join(spec.shared_dir, f"bough-{self._around.key[:12]}", str(pilot))]
-        found = await self._errand(
-            "start", pilot=pilot, words=words, setup=spec.setup, digest=self._archive.digest, shared_dir=spec.shared_dir
-        )
+        found = await self._errand("start", **self._executor(pilot))
         return str(found["handle"])
 
     async def statuses(self, pilots: Mapping[PilotId, str]) -> Mapping[PilotId, PilotStatus]:
@@ -176,15 +43,3 @@ class SshSite:
         """End them, and wait for that."""
         await self.open()
         await self._errand("cancel", b"", _ENDING, pilots=list(pilots))
-
-    async def forget(self) -> None:
-        """Remove the access file and what else is there of this site."""
-        await self._reach()
-        await self._errand("forget")
-        await self._connection.log_out()
-        self._is_ready = False
-
-    async def close(self) -> None:
-        """Hang up."""
-        await self._connection.close()
-        self._is_ready = False

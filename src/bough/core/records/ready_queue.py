@@ -21,10 +21,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from heapq import heappop, heappush, heapreplace
-from itertools import count
-from typing import Protocol
+from itertools import count, islice
+from typing import Final, Protocol
 
 from bough.core.records.group_record import GroupRecord, Workflow
+from bough.model.ids import Seconds
 from bough.model.resources import Needs
 from bough.model.runtimes import RunTime
 from bough.model.tasks import ArraySpec, TaskSpec
@@ -47,12 +48,18 @@ class Queued(Protocol):
     def spec(self) -> TaskSpec | ArraySpec:
         """As it was submitted."""
 
+    @property
+    def expected(self) -> Seconds:
+        """Expected run time of one task of it, 0: unknown."""
+
 
 # How urgent a record is: something of it had run and was given back; came back unstarted; neither.
 HAD_RUN, CAME_BACK, IN_TURN = 2, 1, 0
 # Priority and urgency (negated), rank, number; the record itself never decides, since no two have one number.
 Entry = tuple[int, int, float, int, Queued]
 IN_ORDER = (0, 0, 0.0)  # the `queue_key` of what stands in the run, and how its entry begins
+
+_SAMPLED: Final = 32  # queues of a shape, and records of a queue from either end, that stand for all
 
 
 class Shape:
@@ -69,6 +76,11 @@ class Shape:
         """The record that goes next, of all that is not held up by a limit."""
         heads = [head for queue in self.queues if (head := queue.head()) is not None]
         return min(heads)[4] if heads else None
+
+    def could_end_within(self, time: Seconds) -> bool:
+        """Whether something of it is expected to run no longer than this; some stand for all, so it costs the same."""
+        leaves = islice((leaf for queue in self.queues for leaf in queue.leaves()), _SAMPLED)
+        return any(record.ready and record.expected <= time for leaf in leaves for record in leaf.sample())
 
 
 class DemandIndex:
@@ -89,6 +101,11 @@ class DemandIndex:
         if shape is None:
             shape = self._shapes[needs] = Shape(needs)
         return shape
+
+    def could_end_within(self, needs: Needs, time: Seconds) -> bool:
+        """Whether something with these needs is ready and expected to run no longer than this."""
+        shape = self._shapes.get(needs)
+        return shape is not None and shape.could_end_within(time)
 
     def forget(self, queue: ReadyQueue | LimitTree) -> None:
         """A queue is not used any more, and its shape neither, if it was the last one and nothing is ready."""
@@ -222,6 +239,14 @@ class ReadyQueue:
         else:
             record.queue_key = entry
             heappush(self._heap, entry)
+
+    def sample(self) -> Iterator[Queued]:
+        """Some of its records, from the beginning and from the end; maybe some that have nothing ready."""
+        run = self._run
+        yield from islice(run, _SAMPLED)
+        yield from islice(reversed(run), min(_SAMPLED, max(0, len(run) - _SAMPLED)))
+        for entry in islice(self._heap, 2 * _SAMPLED):
+            yield entry[4]
 
     def entries(self) -> list[Entry]:
         """All entries, stale ones included; for checks."""

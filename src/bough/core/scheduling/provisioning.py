@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from bough.core import pilots
 from bough.core.records.executor_record import ExecutorRecord
+from bough.core.records.ready_queue import DemandIndex
 from bough.core.records.site_record import SiteRecord
 from bough.core.state import State
 from bough.model.events import facts
@@ -23,10 +24,12 @@ from bough.policy.interface import Demand
 class SiteChoice:
     """A site as the policy sees it, see `policy.interface.PilotSite`."""
 
-    __slots__ = ("_known", "_site", "cores", "max_pilots", "name", "pilots", "starting")
+    __slots__ = ("_demand", "_known", "_lifetime", "_site", "cores", "max_pilots", "name", "pilots", "starting")
 
-    def __init__(self, site: SiteRecord) -> None:
+    def __init__(self, site: SiteRecord, demand: DemandIndex) -> None:
         assert site.spec is not None
+        self._demand = demand
+        self._lifetime = site.spec.lifetime
         self._site = site
         self._known = ExecutorRecord(site.offers) if site.offers is not None else None
         self.name = site.name
@@ -36,7 +39,12 @@ class SiteChoice:
         self.cores = self._known.capacity.cores if self._known is not None else site.spec.cores_per_pilot
 
     def could_fit(self, needs: Needs) -> bool:
-        """Whether an executor there could run a task with these needs; while nothing is known: perhaps."""
+        """Whether an executor there could run a task with these needs; while nothing is known: perhaps.
+
+        A pilot has its time: tasks that are all expected to run longer than that are not for it.
+        """
+        if self._lifetime and not self._demand.could_end_within(needs, self._lifetime):
+            return False
         if self._known is not None:
             return self._known.could_fit(needs)
         others = any(name.startswith(RESOURCE) and name != RESOURCE + self.name for name, _ in needs.named)
@@ -51,7 +59,11 @@ class _View:
         self.now = state.now
 
     def sites(self) -> list[SiteChoice]:
-        return [SiteChoice(site) for site in self._state.defined_sites.values() if pilots.takes_pilots(site, self.now)]
+        return [
+            SiteChoice(site, self._state.demand)
+            for site in self._state.defined_sites.values()
+            if pilots.takes_pilots(site, self.now)
+        ]
 
     def demand(self) -> Iterator[Demand]:
         return iter(self._state.demand)

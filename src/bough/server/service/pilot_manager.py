@@ -46,10 +46,13 @@ from bough.wire import questions
 from bough.wire.questions import Question
 
 _STARTING: Final = 1.0  # seconds between two looks at pilots that have not brought an executor
-_RUNNING: Final = 10.0  # and at those that have
+_WAITING: Final = 10.0  # the same where a batch system has to be asked: it serves others, too
+_RUNNING: Final = 10.0  # and at those that have, or longer if that is
 _SOON: Final = 0.5  # and after something happened that they may have to do with
 _LINGER: Final = 30.0  # seconds for which a connection without pilots is kept
 _AGAIN: Final = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds after which a site that was not reached is tried again
+_TRIES: Final = 8  # times that a pilot is submitted of which nobody knows whether it was taken
+_SUBMITTING: Final = 2.0  # seconds after which those that are there are looked at, before more are submitted
 _LEAVING: Final = 60.0  # seconds in which pilots of a site that is removed have ended
 _LONGEST: Final = 2000  # characters of a reason
 
@@ -72,10 +75,19 @@ class SiteDesk:
         self._quick = 0  # looks that follow each other soon
         self._failures = 0  # attempts in a row to reach it
         self.trouble = ""  # why it was not reached
+        self._poll, self._gap = _paces(spec)
+        self._next_submit = 0.0  # by the clock of the loop
+        # pilots that were perhaps taken, and how often that was tried; at first, what the server before has left
+        site = shell.queries.site(name)
+        self._unsure = {pilot.pilot: 1 for pilot in (site.pilots if site is not None else ()) if _is_asked(pilot)}
         listener, self._socket = socket_path.bind_lasting(home.server_dir(), f"site-{name}")
         self._door = GuardedSocket(listener, _doorman(name, make_peer), f"a peer at site {name}")
-        self.kind = self._make_kind(spec)
         self._task: asyncio.Task[None] | None = None
+        try:
+            self.kind = self._make_kind(spec)
+        except BaseException:
+            self._close_door()
+            raise
 
     def _make_kind(self, spec: SiteSpec) -> SiteKind:
         around = Surroundings(
@@ -105,6 +117,9 @@ class SiteDesk:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         await self.kind.close()
+        self._close_door()
+
+    def _close_door(self) -> None:
         self._door.close()
         socket_path.unbind(self._socket)
 
@@ -112,6 +127,7 @@ class SiteDesk:
         """From now on pilots are started otherwise."""
         new = self._make_kind(spec)
         old, self.kind = self.kind, new
+        self._poll, self._gap = _paces(spec)
         await old.close()
         self.look_soon()
 
@@ -139,6 +155,8 @@ class SiteDesk:
             await self._care(site)
         except SiteError as error:
             return await self._could_not(site, error)
+        except Exception as error:  # noqa: BLE001 -- a kind is anybody's code: its desk goes on
+            return await self._could_not(site, SiteError(f"something unexpected went wrong: {error!r}"))
         if self.trouble:
             logs.info("site-reached", f"site {self.name} is reached again")
         self.trouble, self._failures = "", 0
@@ -154,23 +172,32 @@ class SiteDesk:
         return None
 
     def _pause(self) -> Seconds:
-        if self._quick:
-            self._quick -= 1
-            return _SOON
         site = self._shell.queries.site(self.name)
         pilots = site.pilots if site is not None else ()
-        return _STARTING if any(pilot.state is not PilotState.RUNNING for pilot in pilots) else _RUNNING
+        if any(_is_asked(pilot) and pilot.pilot not in self._unsure for pilot in pilots):
+            return 0.0  # there was no time for these
+        if self._quick:
+            self._quick -= 1
+            return max(_SOON, self._poll / 10)
+        if any(pilot.pilot in self._unsure for pilot in pilots):
+            return _STARTING
+        return (
+            self._poll if any(pilot.state is not PilotState.RUNNING for pilot in pilots) else max(_RUNNING, self._poll)
+        )
 
     async def _care(self, site: SiteInfo) -> None:
         leaves = site.is_away and self._shell.clock.now() >= site.deadline
-        asked = [pilot for pilot in site.pilots if pilot.state is PilotState.ASKED and not pilot.handle]
+        asked = [pilot for pilot in site.pilots if _is_asked(pilot)]
         there = [pilot for pilot in site.pilots if pilot not in asked]
+        numbers = {pilot.pilot for pilot in asked}
+        self._unsure = {pilot: tries for pilot, tries in self._unsure.items() if pilot in numbers}
         if site.is_away:
+            await self._give_up([pilot for pilot in asked if pilot.pilot in self._unsure])
             await self._tell(*(PilotEnded(pilot.pilot, "its site left before it was started") for pilot in asked))
         elif asked:
             await self._submit(asked)
             site = self._shell.queries.site(self.name) or site
-            there = [pilot for pilot in site.pilots if pilot.handle]
+            there = [pilot for pilot in site.pilots if not _is_asked(pilot)]
         if not there:
             return
         if leaves:
@@ -180,15 +207,42 @@ class SiteDesk:
         await self._tell(*(self._ended(pilot, found[pilot.pilot].reason, site) for pilot in gone))
 
     async def _submit(self, asked: Sequence[PilotInfo]) -> None:
+        """Submit them, no faster than the site wants, and no longer than for a while: there is more to do."""
         await self.kind.open()  # if that fails, all have failed
-        for pilot in asked:
+        clock = self._shell.loop.time
+        until = clock() + _SUBMITTING
+        for pilot in sorted(asked, key=lambda pilot: self._unsure.get(pilot.pilot, 0)):
+            if clock() > until:
+                return
+            await asyncio.sleep(max(0.0, self._next_submit - clock()))
+            self._next_submit = clock() + self._gap
             try:
                 handle = await self.kind.submit(pilot.pilot)
             except SiteError as error:
-                await self._tell(self._failed(pilot, str(error)))
+                await self._not_taken(pilot, error)
             else:
+                self._unsure.pop(pilot.pilot, None)
                 logs.info("pilot-started", f"pilot {pilot.pilot} was started at site {self.name}: {handle}")
                 await self._tell(PilotQueued(pilot.pilot, handle))
+
+    async def _not_taken(self, pilot: PilotInfo, error: SiteError) -> None:
+        """A submission failed; if nobody knows whether it did, the pilot is submitted again, which finds it."""
+        tries = self._unsure.get(pilot.pilot, 0) + 1
+        if error.transient:
+            self._unsure[pilot.pilot] = tries
+            if tries <= _TRIES:
+                logs.warning("pilot-unsure", f"pilot {pilot.pilot} at site {self.name} was perhaps not taken: {error}")
+                return
+            await self._give_up([pilot])
+        self._unsure.pop(pilot.pilot, None)
+        await self._tell(self._failed(pilot, str(error)))
+
+    async def _give_up(self, pilots: Sequence[PilotInfo]) -> None:
+        """Nobody wants these any more, of which nobody knows whether they are there."""
+        if pilots:
+            await self.kind.cancel({pilot.pilot: "" for pilot in pilots})
+            for pilot in pilots:
+                self._unsure.pop(pilot.pilot, None)
 
     def _ended(self, pilot: PilotInfo, reason: str, site: SiteInfo) -> PilotEnded:
         """It is not there any more; if it brought no executor, and nobody wanted it to end, it has failed."""
@@ -207,7 +261,8 @@ class SiteDesk:
         if self.trouble != str(error):
             logs.warning("site-unreached", f"site {self.name} is not reached: {error}")
         self.trouble = str(error)
-        await self._tell(*(self._failed(p, str(error)) for p in site.pilots if p.state is PilotState.ASKED))
+        lost = [pilot for pilot in site.pilots if _is_asked(pilot) and pilot.pilot not in self._unsure]
+        await self._tell(*(self._failed(pilot, str(error)) for pilot in lost))
         pause = _AGAIN[min(self._failures, len(_AGAIN) - 1)]
         self._failures += 1
         return pause
@@ -316,7 +371,12 @@ class PilotManager:
             raise UserError(f"{name} is a name of Bough's own: give the site another one")
         desk = self._desks.get(name)
         if desk is None:
-            self._open(name, spec)
+            try:
+                self._open(name, spec)
+            except BoughError:
+                if known is None or known.spec is None:
+                    revoke_site_token(name)
+                raise
         else:
             if known is not None and known.pilots and known.spec is not None and not _same_place(known.spec, spec):
                 raise UserError(
@@ -395,6 +455,15 @@ async def tell(shell: Shell, *facts: Any) -> None:
         shell.news(fact)
     shell.after_turn(written.set)
     await written.wait()
+
+
+def _is_asked(pilot: PilotInfo) -> bool:
+    return pilot.state is PilotState.ASKED and not pilot.handle
+
+
+def _paces(spec: SiteSpec) -> tuple[Seconds, Seconds]:
+    """Seconds between two looks at pilots that wait, and between two submissions."""
+    return spec.poll or (_STARTING if spec.batch == "none" else _WAITING), 1.0 / spec.submit_rate
 
 
 def _same_place(one: SiteSpec, other: SiteSpec) -> bool:

@@ -1,0 +1,159 @@
+"""How something is done on the host that a site's pilots are started from: by SSH, or on this very machine.
+
+An errand is `far_side`, sent as text by stdin with its request to a Python there. Rules: a command line is constant;
+what is secret goes by stdin; what went wrong is a `SiteError`, transient if nobody knows what came of the errand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any, Final, NamedTuple, Protocol
+
+from bough.errors import SiteError
+from bough.sites.far_side import MARK
+
+PATIENCE: Final = 30.0  # seconds for a connection, or an errand without a load
+_TOO_OLD: Final = "bough-too-old"
+_MOST_SAID: Final = 300  # characters of what a command says
+ERRAND: Final = (  # no quote, dollar or exclamation mark in it: every shell takes it in single quotes
+    f'import sys;sys.version_info<(3,11) and sys.exit("{_TOO_OLD} %d.%d"%sys.version_info[:2]);'
+    'exec(compile(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())),"bough","exec"))'
+)
+
+
+class Connection(Protocol):
+    """See the module."""
+
+    @property
+    def host(self) -> str:
+        """How people call the host."""
+
+    @property
+    def python(self) -> str:
+        """The Python there that errands and executors run with."""
+
+    async def open(self) -> bool:
+        """Be connected; False: it was before."""
+
+    def way(self, there: str, here: str) -> str:
+        """The Unix socket by which processes there reach one here: `there` if that has to be forwarded."""
+
+    async def forward(self, there: str, here: str) -> None:
+        """Let whoever connects to a Unix socket there reach one here, if that needs anything."""
+
+    async def errand(self, request: dict[str, Any], load: bytes = b"", patience: float = PATIENCE) -> dict[str, Any]:
+        """Have something done there."""
+
+    async def close(self) -> None:
+        """End the connection; twice does no harm."""
+
+
+class Said(NamedTuple):
+    """What a process has said."""
+
+    code: int
+    out: bytes
+    said: bytes
+
+
+class LocalConnection:
+    """This very machine: errands are processes here, and executors use the server's own socket."""
+
+    host = "this machine"
+
+    def __init__(self, python: str) -> None:
+        self.python = python or sys.executable
+        self._is_open = False
+
+    async def open(self) -> bool:
+        """There is nothing to do."""
+        was, self._is_open = self._is_open, True
+        return not was
+
+    def way(self, there: str, here: str) -> str:
+        """The server's own socket."""
+        return here
+
+    async def forward(self, there: str, here: str) -> None:
+        """There is nothing to do."""
+
+    async def errand(self, request: dict[str, Any], load: bytes = b"", patience: float = PATIENCE) -> dict[str, Any]:
+        """Run it here."""
+        try:
+            found = await run([self.python, "-c", ERRAND], pack(request, load), patience, self.host)
+        except (FileNotFoundError, PermissionError):
+            found = Said(127, b"", b"")
+        return read_answer(found, self.host, self.python, transient=False)
+
+    async def close(self) -> None:
+        """There is nothing to do."""
+        self._is_open = False
+
+
+def pack(request: dict[str, Any], load: bytes) -> bytes:
+    """What an errand reads from stdin."""
+    script = resources.files("bough.sites").joinpath("far_side.py").read_bytes()
+    line = json.dumps({**request, "size": len(load)}).encode()
+    return b"%d\n%b%b\n%b" % (len(script), script, line, load)
+
+
+def read_answer(found: Said, host: str, python: str, *, transient: bool) -> dict[str, Any]:
+    """What an errand has answered; `transient`: if it did not, that may have been the connection."""
+    marked = [text for text in found.out.decode("utf-8", "replace").splitlines() if text.startswith(MARK)]
+    if not marked:
+        raise SiteError(_no_answer(found, host, python), transient=transient)
+    try:
+        answer: dict[str, Any] = json.loads(marked[-1].removeprefix(MARK))
+    except ValueError as error:
+        raise SiteError(f"the answer of {host} cannot be read: {error}") from error
+    if "trouble" in answer:
+        raise SiteError(f"{host}: {answer['trouble']}")
+    told: dict[str, Any] = answer["ok"]
+    return told
+
+
+def _no_answer(found: Said, host: str, python: str) -> str:
+    text = found.said.decode("utf-8", "replace")
+    if _TOO_OLD in text:
+        version = text.partition(_TOO_OLD)[2].split()[0]
+        return f"{python} on {host} is Python {version}, and 3.11 or newer is needed: name another one with --python"
+    if found.code in {126, 127}:
+        return f"there is no {python} on {host}: name one with --python"
+    line = first_line(found.said)
+    return f"{host} did not do what it was asked for (exit code {found.code}): {line}".rstrip(": ")
+
+
+async def run(argv: Sequence[str], data: bytes, patience: float, host: str) -> Said:
+    """Run a process to its end, with this on stdin."""
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(patience):
+            out, said = await process.communicate(data)
+    except TimeoutError:
+        raise SiteError(f"{host} has not answered within {patience:g} s", transient=True) from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    return Said(process.returncode or 0, out, said)
+
+
+def first_line(said: bytes) -> str:
+    """The first line of what a command says that is no warning."""
+    lines = [line.strip() for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
+    plain = [line for line in lines if not line.startswith(("Warning:", "@"))]
+    return (plain or lines or [""])[0][:_MOST_SAID]
