@@ -68,7 +68,6 @@ class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     patience: Patience = 30.0  # seconds that a command of the batch system may take
     submit_rate: SubmitRate = 5.0  # pilots that are submitted in a second at most
     poll: Duration = 0.0  # seconds between two looks at pilots that have brought no executor, 0: as its kind is
-    address: Destination = ""  # of a cluster of another engine, as that one writes it: tcp://127.0.0.1:8786
 
     @property
     def lifetime(self) -> Seconds:

@@ -130,7 +130,7 @@ class HeadSite:
                 "look", digest=self._archive.digest, shared_dir=self._spec.shared_dir, tag=OWN.tag
             )
             self._platform = read_platform(self._there)
-            if self._platform in {platform, OWN}:
+            if self._platform == platform:
                 break
         return self._there
 

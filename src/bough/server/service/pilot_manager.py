@@ -165,6 +165,8 @@ class SiteDesk:
             return await self._could_not(site, error)
         except OSError as error:  # of our own machine: no space, no descriptors
             return await self._could_not(site, SiteError(f"this machine: {error}"))
+        except Exception as error:  # noqa: BLE001 -- a kind is anybody's code: its desk goes on
+            return await self._could_not(site, SiteError(f"something unexpected went wrong: {error!r}"))
         if self.trouble:
             logs.info("site-reached", f"site {self.name} is reached again")
         self.trouble, self._failures, self.is_lost = "", 0, False
