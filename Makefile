@@ -40,7 +40,7 @@ demo: $(VENV)/.demo
 	@echo "The picture is $(DEMO)/folding.png; run make demo again and see what is reused."
 
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python tests/side_by_side.py
 
 # What .ci/run does under every other Python that it finds: all of the code, and most of its ways, in a few minutes.
 quick: check
