@@ -29,6 +29,7 @@ def check(state: State) -> None:
     _limits(state)
     _totals(state)
     _shapes(state)
+    _turns(state)
     _watched(state)
     _sites(state)
     _populations(state)
@@ -78,6 +79,20 @@ def _ready(state: State, record: Record) -> None:
     if record.ready:
         queued = any(entry[4] is record and is_valid(entry) for entry in record.queue.entries())
         _demand(queued and record.queue.root in state.waiting, f"record {record.id} is ready but not in the queue")
+
+
+def _turns(state: State) -> None:
+    """What has something ready is offered with its bid, with a better one, or will be offered anew."""
+    fair = state.fair
+    _demand(fair.touched.keys() <= fair.waiting.keys(), "something is to be offered anew that does not wait")
+    for root in fair.waiting:
+        head, share = root.head(), root.share
+        if head is None or root in fair.touched or share in fair.marked:
+            continue
+        bid = (share.cores, *head[:3], share.served, head[3])
+        offered = root.bid is not None and any(one[0] is root.bid for one in root.shape.offers)
+        _demand(offered and root.bid is not None and root.bid <= bid, f"a queue with the bid {bid} has {root.bid}")
+        _demand(share.offered, "a share whose queues are offered is not told of it")
 
 
 def _shapes(state: State) -> None:

@@ -527,7 +527,7 @@ class Queries:
     def _can_place(self, workflow: Workflow) -> bool:
         """Whether an executor could take something of a workflow that is ready."""
         able = [executor for executor in self._state.executors.values() if not executor.draining]
-        queues = [queue for queue in self._state.waiting if queue.workflow is workflow and queue.head() is not None]
+        queues = [queue for queue in self._state.roots_of(workflow) if queue.head() is not None]
         return any(executor.could_fit(queue.needs) for executor in able for queue in queues)
 
     def unplaceable(self) -> dict[Needs, int]:

@@ -135,8 +135,9 @@ class ExecutorRecord:
         cores = queue.cores
         self.spans[span.id] = span
         self.cores_free -= cores
-        queue.workflow.cores += cores
-        queue.workflow.served = span.id
+        share = queue.share
+        share.cores += cores
+        share.served = span.id
         if queue.limits:
             occupy_limits(queue.limits, 1)
         if span.load:
@@ -152,7 +153,10 @@ class ExecutorRecord:
         cores = queue.cores
         del self.spans[span.id]
         self.cores_free += cores
-        queue.workflow.cores -= cores
+        share = queue.share
+        share.cores -= cores
+        if share.offered:
+            share.mark()
         if queue.limits:
             occupy_limits(queue.limits, -1)
         if span.load:
@@ -294,7 +298,12 @@ class RelayExecutorRecord(ExecutorRecord):
         queue = span.queue
         cores = tasks * queue.cores
         self.cores_free -= cores
-        queue.workflow.cores += cores
+        share = queue.share
+        share.cores += cores
+        if tasks > 0:
+            share.served = span.id
+        elif share.offered:
+            share.mark()
         if queue.limits:
             occupy_limits(queue.limits, tasks)
         if not span.load:

@@ -19,12 +19,12 @@ a stale offer is mended when it surfaces, and a full child is offered again when
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from heapq import heappop, heappush, heapreplace
 from itertools import count
 from typing import Protocol
 
-from bough.core.records.group_record import GroupRecord, Workflow
+from bough.core.records.group_record import Bid, GroupRecord, Share, Workflow
 from bough.model.resources import Needs
 from bough.model.runtimes import RunTime
 from bough.model.tasks import ArraySpec, TaskSpec
@@ -58,10 +58,11 @@ IN_ORDER = (0, 0, 0.0)  # the `queue_key` of what stands in the run, and how its
 class Shape:
     """All tasks with the same needs, whatever their workflow; a policy sees it as a `Demand`."""
 
-    __slots__ = ("needs", "queues", "ready")
+    __slots__ = ("needs", "offers", "queues", "ready")
 
     def __init__(self, needs: Needs) -> None:
         self.needs = needs
+        self.offers: list[tuple[Bid, int, ReadyQueue | LimitTree]] = []  # a heap, see `fair_index`
         self.ready = 0  # how many of its tasks are ready; kept by the state as it moves them
         self.queues: dict[ReadyQueue | LimitTree, None] = {}  # that have it
 
@@ -111,13 +112,28 @@ class DemandIndex:
 class ReadyQueue:
     """The ready records of one workflow, one shape of needs, the same limits and the same place."""
 
-    __slots__ = ("_heap", "_run", "cores", "limits", "needs", "place", "plain", "python", "shape", "workflow")
+    __slots__ = (
+        "_heap",
+        "_run",
+        "bid",
+        "cores",
+        "limits",
+        "needs",
+        "place",
+        "plain",
+        "python",
+        "shape",
+        "share",
+        "workflow",
+    )
 
-    def __init__(self, shape: Shape, workflow: Workflow, limits: tuple[GroupRecord, ...] = (), place: str = "") -> None:
+    def __init__(self, shape: Shape, share: Share, limits: tuple[GroupRecord, ...] = (), place: str = "") -> None:
         needs = shape.needs
         self.shape = shape
         self.needs = needs
-        self.workflow = workflow
+        self.share = share
+        self.workflow: Workflow = share.workflow
+        self.bid: Bid | None = None  # with which it is offered, see `fair_index`
         self.limits = limits  # groups that bound how many of its tasks are out at once
         self.place = place  # the host where its tasks must run, as long as that is there
         self.cores = needs.cores
@@ -249,7 +265,7 @@ class LimitedQueue(ReadyQueue):
     is_full = False  # the groups around it may be
 
     def __init__(self, node: LimitNode, tree: LimitTree, limits: tuple[GroupRecord, ...]) -> None:
-        super().__init__(tree.shape, tree.workflow, limits, tree.place)
+        super().__init__(tree.shape, tree.share, limits, tree.place)
         self.tree = tree
         self.node = node
         self.offer: Entry | None = None
@@ -364,13 +380,16 @@ class LimitNode:
 class LimitTree(LimitNode):
     """All limited queues of one workflow, shape and host."""
 
-    __slots__ = ("_nodes", "needs", "non_empty", "place", "shape", "workflow")
+    __slots__ = ("_nodes", "_touch", "bid", "needs", "non_empty", "place", "shape", "share", "workflow")
 
-    def __init__(self, shape: Shape, workflow: Workflow, place: str) -> None:
+    def __init__(self, shape: Shape, share: Share, place: str, touch: Callable[[LimitTree], None]) -> None:
         super().__init__(None, None)
         self.shape = shape
         self.needs = shape.needs
-        self.workflow = workflow
+        self.share = share
+        self.workflow: Workflow = share.workflow
+        self.bid: Bid | None = None  # with which it is offered, see `fair_index`
+        self._touch = touch
         self.place = place
         self._nodes: dict[int, LimitNode] = {}  # by group
         self.non_empty: set[LimitedQueue] = set()  # the queues that hold entries, stale ones included
@@ -387,6 +406,11 @@ class LimitTree(LimitNode):
     def leaves(self) -> list[ReadyQueue]:
         """The queues in it that hold something."""
         return list(self.non_empty)
+
+    def propose(self, child: LimitNode | LimitedQueue) -> None:
+        """As for any node; the tree itself may be better than it was."""
+        super().propose(child)
+        self._touch(self)
 
     def queue_under(self, limits: tuple[GroupRecord, ...]) -> LimitedQueue:
         """A new queue under these limits, the outermost first."""
