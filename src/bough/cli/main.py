@@ -38,6 +38,7 @@ COMMANDS = {  # by name: the module, and what the command does; in the order of 
     "executor": ("executor", "start executors for a server; list, drain and stop them"),
     "relay": ("relay", "let executors that reach only this machine work for a server elsewhere"),
     "site": ("site", "add, test and remove sites, and say when they may be used"),
+    "queue": ("queue", "make, change and look at named queues, which limit and share what a server has"),
     "fetch": ("fetch", "bring outputs that a server keeps to their places"),
     "stats": ("stats", "show what a server counts every second, also for Prometheus"),
     "hold": ("act", "keep tasks from starting"),

@@ -22,6 +22,7 @@ from bough.core.apply import APPLY
 from bough.core.effects import Effects
 from bough.core.graph import dependencies, submission, validation
 from bough.core.graph.readiness import key_of
+from bough.core.named_queues import check_queues
 from bough.core.records.array_record import OPEN_STATES, PENDING_STATES, RUNNING, UNSUCCESSFUL_STATES, WAITING, Record
 from bough.core.records.attempts import Span
 from bough.core.records.executor_record import ExecutorRecord
@@ -101,6 +102,8 @@ class Intake:
             facts.SiteLeft: self._on_site_left,
             facts.SiteReturned: self._on_site_returned,
             facts.SiteDefined: self._on_site_defined,
+            facts.QueueDefined: self._on_queue_defined,
+            facts.QueueRemoved: self._on_queue_removed,
             facts.SiteRemoved: self._on_site_removed,
             facts.PilotQueued: self._on_pilot,
             facts.PilotEnded: self._on_pilot,
@@ -370,6 +373,16 @@ class Intake:
         if event.site in self._state.defined_sites:
             self._record(event)
 
+    def _on_queue_defined(self, event: facts.QueueDefined) -> None:
+        queue = self._state.named_queues.records.get(event.queue)
+        if queue is None or not queue.is_defined or queue.spec != event.spec:
+            self._record(event)
+
+    def _on_queue_removed(self, event: facts.QueueRemoved) -> None:
+        queue = self._state.named_queues.records.get(event.queue)
+        if queue is not None and queue.is_defined:
+            self._record(event)
+
     def _on_pilot(self, event: facts.PilotQueued | facts.PilotEnded) -> None:
         """Pilots that are forgotten, or were heard of already, are passed over."""
         pilot = self._state.pilots.get(event.pilot)
@@ -434,7 +447,7 @@ class Intake:
     # --- news from clients and the shell ---------------------------------------------------------
 
     def _on_submitted(self, event: facts.Submitted) -> None:
-        problem = validation.check_submission(self._state, event)
+        problem = validation.check_submission(self._state, event) or check_queues(self._state, event.items)
         if problem:
             self._effects.orders.append(Refuse(event.request, problem))
             return
@@ -706,7 +719,7 @@ def _can_go_elsewhere(state: State, span: Span, index: int) -> bool:
         for executor in state.executors.values()
         if executor.id not in tried and not (executor.draining or executor.away)
     )
-    return any(executor.could_fit(record.needs) for executor in others)
+    return any(state.named_queues.could_fit(executor, record.needs) for executor in others)
 
 
 def _completed(state: State, span: Span, record: Record, event: news.WorkSucceeded) -> facts.SpanEnded:

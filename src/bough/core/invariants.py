@@ -189,6 +189,13 @@ def _totals(state: State) -> None:
     for workflow in {group.workflow for group in state.groups.values()}:
         held = sum(s.queue.cores * s.width for s in state.spans.values() if s.record.group.workflow is workflow)
         _demand(abs(held - workflow.cores) < 1e-6, f"workflow {workflow.run} holds {held} cores, not {workflow.cores}")
+    queues = state.named_queues
+    for queue in queues.records.values():
+        held = sum(s.queue.cores * s.width for s in state.spans.values() if s.queue.named is queue)
+        _demand(abs(held - queue.cores) < 1e-6, f"queue {queue.name!r} holds {held} cores, not {queue.cores}")
+    working = [x for x in state.executors.values() if not (x.draining or x.away or x.suspended)]
+    usable = sum(x.capacity.cores for x in working)
+    _demand(abs(usable - queues.usable) < 1e-6, f"{usable} cores may get work, queues count {queues.usable}")
     for name, lock in state.locks.items():
         owner = state.spans.get(lock.span)
         owned = owner is not None and owner.has(lock.index) and name in state.locks.by_span.get(lock.span, ())
@@ -295,6 +302,9 @@ def picture(state: State) -> dict[str, object]:
             {s.name: (s.spec, s.offers, s.failures, s.rests_until, s.trouble) for s in state.defined_sites.values()},
             state.last_pilot,
         ),
+        "queues": {
+            queue.name: (queue.spec, round(queue.cores, 6), queue.ready) for queue in state.named_queues.defined()
+        },
         "first": {r.id: r.urgent for r in state.records.values() if r.ready},
         "locks": {name: (lock.span, lock.index) for name, lock in state.locks.items()},
         "watch": (state.watch.seen.by_record, state.watch.endings),

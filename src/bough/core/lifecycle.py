@@ -60,6 +60,7 @@ def executor_resized(state: State, effects: Effects | None, fact: facts.Executor
     assert isinstance(executor, RelayExecutorRecord)
     state.cores += fact.capacity.cores - executor.capacity.cores
     executor.resize(fact)
+    state.named_queues.recount(executor)
     state.update_open(executor)
 
 
@@ -71,6 +72,7 @@ def executor_suspended(state: State, effects: Effects | None, fact: facts.Execut
         executor.suspensions += 1
     executor.trouble = 0
     state.set_timer(fact.until, TimerKind.SUSPENSION, fact.executor)
+    state.named_queues.recount(executor)
     state.update_open(executor)
 
 
@@ -78,6 +80,7 @@ def executor_resumed(state: State, effects: Effects | None, fact: facts.Executor
     """It gets work again."""
     executor = state.executors[fact.executor]
     executor.suspended = 0.0
+    state.named_queues.recount(executor)
     state.update_open(executor)
 
 
@@ -88,6 +91,7 @@ def executor_drained(state: State, effects: Effects | None, fact: facts.Executor
         executor.draining = True
         if not executor.away:
             state.forget_host(executor.host)
+        state.named_queues.recount(executor)
     state.update_open(executor)
 
 

@@ -30,6 +30,7 @@ from bough.model.events.facts import ExecutorJoined
 from bough.model.files import FileSpec
 from bough.model.ids import ROOT, BlobId, ExecutorId, Seconds, SpanId
 from bough.model.outcomes import Failure, Success
+from bough.model.queue_specs import QueueSpec
 from bough.model.ranges import Ranges
 from bough.model.resources import Needs
 from bough.model.reuse_scope import ReuseScope
@@ -210,6 +211,7 @@ class Snapshot(msgspec.Struct):
     endings: list[tuple[int, list[Ending]]] = []  # by span
     seen: list[tuple[int, dict[int, Seen]]] = []  # by record and element
     populations: list[KeptPopulation] = []
+    queues: dict[str, QueueSpec] = {}  # by name: those that have a definition
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -250,6 +252,7 @@ def take(state: State) -> bytes:
             pilots=[KeptPilot(p.id, p.site, p.asked, p.state, p.handle) for p in state.pilots.values()],
             last_pilot=state.last_pilot,
             populations=[one.kept() for one in state.populations.all()],
+            queues={queue.name: queue.spec for queue in state.named_queues.defined()},
         )
     )
 
@@ -394,6 +397,8 @@ def restore(state: State, data: bytes) -> None:
     kept = decode(data)
     state.turn, state.now, state.last_span = kept.turn, kept.now, kept.last_span
     state.run, state.stopping = kept.run, kept.stopping
+    for name, queue in kept.queues.items():
+        state.named_queues.define(name, queue)
     state.runtimes = {template: RunTime(mean, seen) for template, mean, seen in kept.runtimes}
     root = state.groups[ROOT]
     _restore_workflow(state, root, next(one for one in kept.workflows if one.group == ROOT))

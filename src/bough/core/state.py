@@ -18,6 +18,7 @@ from bough.core.records.group_record import GroupRecord, QueueKey, Share, Workfl
 from bough.core.records.locks import LockTable
 from bough.core.records.pilot_record import PilotRecord
 from bough.core.records.population_record import PopulationIndex
+from bough.core.records.queue_record import QueueTable
 from bough.core.records.ready_queue import DemandIndex, LimitTree, ReadyQueue, is_valid
 from bough.core.records.site_record import SiteRecord
 from bough.core.records.task_record import TaskRecord
@@ -79,8 +80,9 @@ class State:
         self.used_runtimes = 0  # of these, when it was last looked which of them are in use
         self.queues: dict[QueueKey, ReadyQueue] = {}
         self.limit_trees: dict[tuple[Needs, int, str], LimitTree] = {}  # of queues under limits
-        self.demand = DemandIndex()  # ready tasks by shape of needs
-        self.fair = FairIndex()  # whose turn it is
+        self.named_queues = QueueTable(self.executors)
+        self.demand = DemandIndex(self.named_queues)  # ready tasks by shape of needs
+        self.fair = FairIndex(self.named_queues)  # whose turn it is
         self.waiting = self.fair.waiting  # the same, and that below: most that becomes ready is in both
         self._touched = self.fair.touched
         self.shared_specs: dict[BlobId, Like] = {}  # by body: the last kind of loose tasks, see `loose.py`
@@ -116,7 +118,7 @@ class State:
     def _new_queue(self, needs: Needs, group: GroupRecord, place: str) -> ReadyQueue:
         workflow = group.workflow
         shape = self.demand.shape_of(needs)
-        share = self.share_of(workflow)
+        share = self.share_of(workflow, needs.queue)
         if not group.limits:
             queue = ReadyQueue(shape, share, (), place)
             shape.queues[queue] = share.roots[queue] = None
@@ -128,17 +130,21 @@ class State:
             shape.queues[tree] = share.roots[tree] = None
         return tree.queue_under(group.limits)
 
-    def share_of(self, workflow: Workflow) -> Share:
-        """What a workflow holds."""
-        share = workflow.shares.get("")
+    def share_of(self, workflow: Workflow, queue: str = "") -> Share:
+        """What a workflow holds through a named queue."""
+        share = workflow.shares.get(queue)
         if share is None:
-            share = workflow.shares[""] = Share(workflow, self.fair.marked)
+            share = workflow.shares[queue] = Share(workflow, self.named_queues[queue], self.fair.marked)
         return share
+
+    def offer_all(self) -> None:
+        """The limits of a queue have changed: ask the policies again."""
+        self.due = self.pilots_due = True
 
     def roots_of(self, workflow: Workflow) -> list[ReadyQueue | LimitTree]:
         """The queues of a workflow that may hold something."""
         roots = (root for share in workflow.shares.values() for root in share.roots)
-        return [root for root in roots if root in self.waiting]  # type: ignore[misc] # what a share knows as a root is one
+        return [root for root in roots if root in self.waiting]
 
     def forget_queues(self, workflow: Workflow) -> None:
         """The queues of a workflow go, with all that is in them."""
@@ -335,7 +341,7 @@ class State:
         """Where the tasks of a record that go next should not go, as long as there is another place for them."""
         avoid = record.avoid
         others = (x for x in self.executors.values() if x.id not in avoid and not (x.draining or x.away))
-        return avoid if any(executor.could_fit(record.needs) for executor in others) else ()
+        return avoid if any(self.named_queues.could_fit(executor, record.needs) for executor in others) else ()
 
     def count_host(self, host: str) -> None:
         """One executor more gets work on a host."""

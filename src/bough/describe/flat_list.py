@@ -29,6 +29,7 @@ from bough.describe.plan import (
     file_writers,
     read_amount,
     read_growing,
+    read_queue_name,
     show_growing,
     without_gc,
 )
@@ -51,12 +52,13 @@ class FlatTask(NamedTuple):
     memory_growth: float = 0  # times so much after each attempt that its limit ended
     timeout_growth: float = 0
     monitors: tuple[str, ...] = ()  # as `model.monitor_text` reads them
+    queue: str = ""  # a named queue of the server
     line: int = 0  # where it begins, from 1; 0: it was not read from a text
 
 
 NAME = re.compile(r"[\w.+@%~-]+\Z")
 _OPTION = re.compile(r"[A-Za-z_]\w*=")
-_OPTIONS = ("after", "cores", "memory", "timeout", "retries", "in", "out", "monitor")
+_OPTIONS = ("after", "cores", "memory", "timeout", "retries", "in", "out", "monitor", "queue")
 _MONITOR = "monitor="
 _WORD = re.compile(r"monitor='[^']*'(?=\s|\Z)|\S+")
 
@@ -109,6 +111,7 @@ def show_task(task: FlatTask) -> str:
         words.append(f"timeout={show_growing(task.timeout, task.timeout_growth)}")
     if task.retries:
         words.append(f"retries={task.retries}")
+    words += [f"queue={task.queue}"] if task.queue else []
     if task.reads:
         words.append("in=" + show_paths(task.reads))
     if task.writes:
@@ -208,9 +211,9 @@ def _read_task(line: str, number: int, filename: str) -> FlatTask:
         seen.add(option)
         if option == "after":
             after = _names(value, number, filename)
-        elif option in {"in", "out"}:
+        elif option in {"in", "out", "queue"}:
             try:
-                files[option] = read_paths(option, value)
+                files[option] = read_paths(option, value) if option != "queue" else (read_queue_name(value),)
             except ValueError as error:
                 raise _wrong(filename, number, str(error)) from None
         else:
@@ -228,6 +231,7 @@ def _read_task(line: str, number: int, filename: str) -> FlatTask:
         memory_growth=growth.get("memory", 0),
         timeout_growth=growth.get("timeout", 0),
         monitors=monitors,
+        queue="".join(files.get("queue", ())),
         line=number,
     )
 
@@ -362,5 +366,6 @@ def _plan_task(task: FlatTask, file: str) -> PlanTask:
         memory_growth=task.memory_growth,
         timeout_growth=task.timeout_growth,
         monitors=list(task.monitors),
+        queue=task.queue,
         where=Where(file, task.line),
     )

@@ -5,7 +5,7 @@ tasks, its epilogue; own tasks run one after the other unless the group is no pi
 of a group ("Night_0/Field_0_1") or the name of a task, which is unique in the plan.
 
 Descriptions write attributes of tasks as key=value. `release`, `affinity`, `final`, `memo` are yes or no; `cores`,
-`memory`, `timeout`, `retries`, `priority` amounts, `after` and `name` texts; `monitor` is a text of
+`memory`, `timeout`, `retries`, `priority` amounts, `after`, `queue` and `name` texts; `monitor` is a text of
 `model.monitor_text`, and may be given several times; every other key is the user's own. What is written reads back as
 the same task.
 Rule: everything knows the line it was read from, so that every mistake is reported with file and line.
@@ -27,6 +27,7 @@ from msgspec import Meta
 from bough.errors import InvalidWorkload, UserError
 from bough.model.bounds import LONGEST, NO_NUL, Amount, Count, Duration, Factor, FilePath, Name, Text, Whole, within
 from bough.model.ids import read_bytes, read_seconds, split_growth
+from bough.model.queue_specs import QueueName, QueueRef
 
 MOST_DEEP = 100  # groups in groups
 
@@ -77,6 +78,7 @@ class PlanTask(msgspec.Struct, omit_defaults=True):
     memory_growth: Factor = 0  # times so much after each attempt that its limit ended; 0: it does not grow
     timeout_growth: Factor = 0
     monitors: list[str] = []  # what watches it, as texts
+    queue: QueueRef = ""  # the named queue of the server that it goes through
     where: Where = NOWHERE
 
     @property
@@ -393,14 +395,14 @@ def put_on_task(task: PlanTask, key: str, value: str) -> None:
         setattr(task, f"{key}_growth", growth)
     elif key in _TASK_AMOUNTS:
         setattr(task, key, read_amount(key, value))
-    elif key == "name":
-        task.name = value
+    elif key in {"name", "cwd"}:
+        setattr(task, key, value)
     elif key == "after":
         task.after = [*task.after, *filter(None, value.split(","))]
     elif key in MONITORS:
         task.monitors = [*task.monitors, *value.split("\n")]
-    elif key == "cwd":
-        task.cwd = value
+    elif key == "queue":
+        task.queue = read_queue_name(value)
     elif key.startswith("env.") and key != "env.":
         task.env = {**task.env, key[4:]: value}
     elif not key:
@@ -424,11 +426,18 @@ def of_task(task: PlanTask) -> Iterator[tuple[str, str]]:
             yield key, show_growing(value, getattr(task, f"{key}_growth")) if key in GROWING else _shown(value)
     for text in task.monitors:
         yield "monitor", text
-    if task.cwd:
-        yield "cwd", task.cwd
+    yield from [(key, getattr(task, key)) for key in ("queue", "cwd") if getattr(task, key)]
     for name, text in task.env.items():
         yield f"env.{name}", text
     yield from task.attributes.items()
+
+
+def read_queue_name(value: str) -> str:
+    """The name of a named queue; ValueError says what would be right."""
+    try:
+        return msgspec.convert(value, QueueName)
+    except msgspec.ValidationError:
+        raise ValueError(f"queue={value:.60}: a queue's name has letters, digits and any of . _ -") from None
 
 
 def put_on_group(group: PlanGroup, key: str, value: str) -> None:

@@ -1,4 +1,4 @@
-"""What a task needs and what an executor has: countable amounts by name; and which Python a function needs.
+"""What a task needs and what an executor has: countable amounts by name; which Python a function needs; which queue.
 
 Rule: amounts are never negative, and a task that fits is one whose every amount is available. A function that says its
 Python runs only where that minor version does, as bytecode differs between them. A command runs under any.
@@ -12,6 +12,7 @@ import msgspec
 
 from bough.model.bounds import Amount, Name, Word
 from bough.model.ids import Bytes
+from bough.model.queue_specs import QueueRef
 
 
 class Needs(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
@@ -22,6 +23,7 @@ class Needs(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc
     gpus: Amount = 0
     named: tuple[tuple[Name, Amount], ...] = ()  # sorted by name
     python: Word = ""  # the minor version that a function needs, as "3.12"; empty: any, as commands do
+    queue: QueueRef = ""  # the named queue that the task goes through, see `model.queue_specs`; empty: the default one
 
     def amounts(self) -> dict[str, float]:
         """All non-zero amounts by resource name."""
@@ -30,8 +32,12 @@ class Needs(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc
 
     def __str__(self) -> str:
         """Read as in "2 cores, 4.0 GB memory, 1 license, Python 3.12"."""
-        amounts = describe(self.amounts())
-        return f"{amounts}, Python {self.python}" if self.python else amounts
+        words = [describe(self.amounts())]
+        if self.python:
+            words.append(f"Python {self.python}")
+        if self.queue:
+            words.append(f"queue {self.queue}")
+        return ", ".join(words)
 
     def beyond(self, capacity: Needs) -> dict[str, tuple[float, float]]:
         """The amounts that a capacity will never hold: what is needed and what there is, by resource name."""

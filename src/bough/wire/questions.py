@@ -17,6 +17,7 @@ from bough.model.availability import Grace, SiteName, SiteRule
 from bough.model.bounds import Count, Digest, Duration, FilePath, Index, Label, Name, Text, Whole, Word
 from bough.model.ids import ExecutorId, MemoKey, RecordId
 from bough.model.observations import SeenTask
+from bough.model.queue_specs import QueueName, QueueSpec
 from bough.model.site_specs import DefinedName, SiteSpec
 from bough.wire.here_questions import HereQuestion
 from bough.wire.probes import DEEDS, ProbeQuestion, ProbeResult
@@ -126,6 +127,32 @@ class CheckSite(Question[Fields], frozen=True, array_like=True, tag="chksite"):
     changes: ClassVar[bool] = True
     site: SiteName
     step: Word = ""
+
+
+class Queues(Question[list[Fields]], frozen=True, array_like=True, tag="queues"):
+    """The named queues, the default one with an empty name last.
+
+    Each {"queue", "limits" (of `QueueSpec`), "shown", "defined", "waiting", "running", "cores", "known"}.
+    """
+
+
+class DefineQueue(Question[Fields], frozen=True, array_like=True, tag="defqueue"):
+    """Make a named queue, or give it other limits; the queue as `Queues` shows it.
+
+    `change`: it must be there already, otherwise it must not.
+    """
+
+    changes: ClassVar[bool] = True
+    queue: QueueName
+    spec: QueueSpec
+    change: bool = False
+
+
+class RemoveQueue(Question[Fields], frozen=True, array_like=True, tag="delqueue"):
+    """Take the definition of a named queue away; {"queue", "waiting", "running"}: tasks that have no limits now."""
+
+    changes: ClassVar[bool] = True
+    queue: QueueName
 
 
 class Statistics(Question[list[Fields]], frozen=True, array_like=True, tag="statistics"):
@@ -412,6 +439,9 @@ AnyQuestion = (
     | Sites
     | SetSiteRule
     | MoveSite
+    | Queues
+    | DefineQueue
+    | RemoveQueue
     | DefineSite
     | RemoveSite
     | CheckSite

@@ -66,6 +66,7 @@ class SessionLike(Protocol):
     new_record: Callable[[], RecordId]  # a number for a task or array
     initializer: Initializer | None  # runs first in each worker
     is_shut: bool  # it takes no more work
+    queue: str  # the named queue of what names none; empty: the default queue
     known: dict[int, Task | ArrayElements]  # tasks and arrays of other sessions that were found
 
     @property

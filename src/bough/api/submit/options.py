@@ -25,6 +25,7 @@ from bough.api.submit.deferred_calls import value_of_other
 from bough.errors import BadValue, NotRun, WrongType, unknown_keyword
 from bough.model.bounds import Amount, Count, Duration, Name, Whole, shown, within
 from bough.model.ids import BlobId, read_bytes, read_seconds, split_growth
+from bough.model.queue_specs import QueueName
 from bough.model.refs import Ref, replaced
 from bough.model.resources import ONE_CORE, OWN_PYTHON, Needs
 from bough.model.tasks import NO_EXTRAS, NO_LIMITS, Dep, Limits, TaskExtras
@@ -48,7 +49,7 @@ After: TypeAlias = "Iterable[Waitable] | Waitable | None"
 NAMES = (
     *("cores", "memory", "gpus", "resources", "timeout", "retries", "backoff"),
     *("walltime", "replay", "name", "after", "priority", "memo"),
-    *("release", "affinity", "final", "attributes", "monitors", "checkpoint", "checkpoint_file"),
+    *("release", "affinity", "final", "attributes", "monitors", "checkpoint", "checkpoint_file", "queue"),
 )
 NO_PLAN = BlobId(b"")
 BESIDE = -1  # in the place of `TaskExtras.same_host_as`: where the task before it ran, whichever that will be
@@ -146,7 +147,7 @@ def _yes(name: str, value: object) -> bool:
 
 
 def _needs(base: Needs, said: Mapping[str, object]) -> Needs:
-    if not said.keys() & {"cores", "memory", "gpus", "resources"}:
+    if not said.keys() & {"cores", "memory", "gpus", "resources", "queue"}:
         return base
     named = dict(base.named)
     resources = said.get("resources", {})
@@ -161,7 +162,18 @@ def _needs(base: Needs, said: Mapping[str, object]) -> Needs:
         memory=_read_memory(said["memory"])[0] if "memory" in said else base.memory,
         gpus=_gpus(said["gpus"]) if "gpus" in said else base.gpus,
         named=tuple(sorted((name, amount) for name, amount in named.items() if amount)),
+        queue=read_queue(said["queue"]) if "queue" in said else base.queue,
     )
+
+
+def read_queue(value: object) -> str:
+    """The name of a named queue."""
+    if not isinstance(value, str):
+        raise WrongType(f"queue is {shown(value)}; give the name of a queue, see bough queue list")
+    try:
+        return within("queue", value, QueueName)
+    except BadValue:
+        raise BadValue(f"queue is {shown(value)}; a queue's name has letters, digits and any of . _ -") from None
 
 
 def _limits(base: Limits, said: Mapping[str, object]) -> Limits:

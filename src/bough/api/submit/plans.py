@@ -74,16 +74,17 @@ def submit_plan(
 def _look_through(session: SessionLike, steps: Sequence[Step]) -> None:
     """Find what cannot be sent, or can never run, before anything is sent."""
     _check_inputs(session, [step.task for step in steps if step.task is not None])
-    possible = {(1.0, 0)}
+    possible = {(1.0, 0, "")}
     for step in steps:
         said = step.task
         if said is not None:
-            if (said.cores, said.memory) not in possible:
+            queue = said.queue or session.queue
+            if (said.cores, said.memory, queue) not in possible:
                 try:
-                    session.check_needs(Needs(cores=said.cores, memory=said.memory))
+                    session.check_needs(Needs(cores=said.cores, memory=said.memory, queue=queue))
                 except BoughError as error:
                     raise said.where.wrong(str(error)) from None
-                possible.add((said.cores, said.memory))
+                possible.add((said.cores, said.memory, queue))
             if said.attributes or not (said.command.isascii() and said.name.isascii()):
                 try:
                     check_sendable("the command", said.command)
@@ -124,7 +125,8 @@ class _Submission:
         self._waits: tuple[object, tuple[Dep, ...]] = ((), ())  # the last ones, as steps and as items say them
         self._directory = os.getcwd()
         self._alike: dict[tuple[str, bool, tuple[tuple[str, str], ...]], Alike] = {}
-        self._kinds: dict[tuple[float, ...], tuple[Needs, Limits]] = {}
+        self._kinds: dict[tuple[float | str, ...], tuple[Needs, Limits]] = {}
+        self._queue = session.queue
         self._watchings: dict[tuple[str, ...], Watching] = {}  # by the texts of monitors
 
     def run(self) -> list[RecordId]:
@@ -282,10 +284,12 @@ class _Submission:
 
     def _kind(self, said: PlanTask) -> tuple[Needs, Limits]:
         """What a task needs and what limits it, the same objects for equal tasks."""
-        key = (said.cores, said.memory, said.timeout, said.retries, said.memory_growth, said.timeout_growth)
+        queue = said.queue or self._queue
+        key = (said.cores, said.memory, said.timeout, said.retries, said.memory_growth, said.timeout_growth, queue)
         found = self._kinds.get(key)
         if found is None:
-            needs = Needs(cores=said.cores, memory=said.memory) if said.cores != 1 or said.memory else ONE_CORE
+            special = said.cores != 1 or said.memory or queue
+            needs = Needs(cores=said.cores, memory=said.memory, queue=queue) if special else ONE_CORE
             limits = Limits(
                 timeout=said.timeout,
                 memory=said.memory,
@@ -457,6 +461,7 @@ class _Draft:
         self.items: list[Item] = []
         self.files = FileTable()
         self.is_remote = session.is_remote
+        self.queue = session.queue
 
     def check_open(self) -> None:
         """As the session's own."""

@@ -60,8 +60,9 @@ class Submitter:
         """The same with options for what is submitted through it.
 
         cores, memory, gpus, resources (a dict), timeout, retries, backoff, walltime, replay, name, after, priority,
-        memo; release (what waits for its group may start when it is done), affinity (it runs where the task before it
-        ran), final (it runs whatever happened), attributes (a dict of your own), monitors (on top of those before).
+        queue (a named queue of the server), memo; release (what waits for its group may start when it is done),
+        affinity (it runs where the task before it ran), final (it runs whatever happened), attributes (a dict of your
+        own), monitors (on top of those before).
         """
         return SubmitterWithOptions(self._session, self._read(options), self)
 
@@ -113,6 +114,7 @@ class Submitter:
         replay: Amount | None = None,
         name: str | None = None,
         priority: int | None = None,
+        queue: str | None = None,
         memo: bool | None = None,
         release: bool | None = None,
         affinity: bool | None = None,
@@ -146,6 +148,7 @@ class Submitter:
                 "replay": replay,
                 "name": name,
                 "priority": priority,
+                "queue": queue,
                 "memo": memo,
                 "release": release,
                 "affinity": affinity,
@@ -182,6 +185,7 @@ class Submitter:
         replay: Amount | None = None,
         name: str | None = None,
         priority: int | None = None,
+        queue: str | None = None,
         memo: bool | None = None,
         release: bool | None = None,
         attributes: Mapping[str, str | float] | None = None,
@@ -214,6 +218,7 @@ class Submitter:
                 "replay": replay,
                 "name": name,
                 "priority": priority,
+                "queue": queue,
                 "memo": memo,
                 "release": release,
                 "attributes": attributes,

@@ -106,6 +106,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store", type=path_name, metavar="DIR", help="the folder of its store (default: ./.bough/NAME)"
     )
+    parser.add_argument(
+        "--queue", metavar="NAME", help="with a server: the queue that tasks go through, see bough queue list"
+    )
     _add_emulation_arguments(parser)
     parser.add_argument("--site", metavar="SITE", help=argparse.SUPPRESS)
     add_profile_argument(parser)
@@ -176,6 +179,7 @@ def _options(args: argparse.Namespace) -> dict[str, object]:
         "reuse": _reuse(args),
         "fail_fast": args.fail_fast or None,
         "echo": args.echo or None,
+        "queue": args.queue,
     }
 
 

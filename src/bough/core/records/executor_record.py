@@ -36,6 +36,7 @@ class ExecutorRecord:
         "backlog_limit",
         "capacity",
         "cores_free",
+        "counted",
         "draining",
         "host",
         "id",
@@ -69,6 +70,7 @@ class ExecutorRecord:
         self.load: Seconds = 0.0  # expected seconds of short work that it has
         self.long_cores = 0.0  # that tasks hold which are not known to be short
         self.draining = False
+        self.counted = 0.0  # cores that queues count with, see `QueueTable`
         self.away = False  # its site is, see `core.sites`
         self.suspended: Seconds = 0.0  # until when it gets nothing, because too much went wrong there
         self.suspensions = 0
@@ -97,7 +99,10 @@ class ExecutorRecord:
         queue = work.queue
         if queue.cores > self.cores_free or (queue.python and not self.runs(queue.python)):
             return False
-        return queue.plain or all(amount <= self._others.get(name, 0) for name, amount in others_of(work.needs))
+        if queue.plain:
+            return True
+        fitting = all(amount <= self._others.get(name, 0) for name, amount in others_of(work.needs))
+        return fitting and queue.named.admits(self.site)
 
     def runs(self, python: str) -> bool:
         """Whether functions of this Python can run here; of none: whether commands can."""
@@ -116,7 +121,11 @@ class ExecutorRecord:
             and self.load < self.backlog_limit
             and len(self.spans) < min(TRUST * runtime.seen, MAX_BACKLOG)
             and work.queue.cores <= self.capacity.cores - self.long_cores
-            and (self.runs(work.queue.python) if work.queue.plain else self.could_fit(work.needs))
+            and (
+                self.runs(work.queue.python)
+                if work.queue.plain
+                else self.could_fit(work.needs) and work.queue.named.admits(self.site)
+            )
         )
 
     def is_open(self) -> bool:
@@ -137,6 +146,7 @@ class ExecutorRecord:
         self.cores_free -= cores
         share = queue.share
         share.cores += cores
+        share.named.cores += cores
         share.served = span.id
         if queue.limits:
             occupy_limits(queue.limits, 1)
@@ -155,6 +165,7 @@ class ExecutorRecord:
         self.cores_free += cores
         share = queue.share
         share.cores -= cores
+        share.named.cores -= cores
         if share.offered:
             share.mark()
         if queue.limits:
@@ -254,7 +265,7 @@ class RelayExecutorRecord(ExecutorRecord):
             slots = min(
                 [slots, *(int(free.get(name, 0) // amount) for name, amount in others_of(work.needs) if amount)]
             )
-        if work.queue.limits:
+        if work.queue.limits or work.queue.named.bounded:
             slots = min(slots, work.queue.spare)
         return max(1, slots)
 
@@ -300,6 +311,7 @@ class RelayExecutorRecord(ExecutorRecord):
         self.cores_free -= cores
         share = queue.share
         share.cores += cores
+        share.named.cores += cores
         if tasks > 0:
             share.served = span.id
         elif share.offered:

@@ -1,5 +1,8 @@
 """Whose turn it is: among all that waits, the queue of the workflow that holds the fewest cores.
 
+Of several named queues that goes first which holds the fewest cores for its share; of equal ones that whose virtual
+time is lowest: what is placed moves it on by its cores for the share, and one that had nothing ready saves nothing up.
+
 What waits is grouped by shape of needs. Each shape keeps a heap of its queues by the *bid* that they had when they were
 offered last: the cores that the workflow holds, its best entry, and when it was served. So the next one is found
 without looking at the others, however many workflows are open; a shape that is left out costs one look.
@@ -16,6 +19,7 @@ from heapq import heappop, heappush, heapreplace
 from itertools import count
 
 from bough.core.records.group_record import Bid, Share
+from bough.core.records.queue_record import QueueTable
 from bough.core.records.ready_queue import LimitTree, ReadyQueue, Shape
 
 Root = ReadyQueue | LimitTree
@@ -26,9 +30,10 @@ _numbers = count()  # decide between offers with the same bid: a stale one and a
 class FairIndex:
     """See the module."""
 
-    __slots__ = ("_offering", "looks", "marked", "touched", "waiting")
+    __slots__ = ("_named", "_offering", "looks", "marked", "touched", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, named: QueueTable) -> None:
+        self._named = named
         self.waiting: dict[Root, None] = {}  # the queues that may hold something
         self.touched: dict[Root, None] = {}  # those of them whose bid may be better than it was
         self.marked: dict[Share, None] = {}  # shares that hold fewer cores than they did
@@ -57,14 +62,19 @@ class FairIndex:
             self._settle()
         best: Root | None = None
         empty: list[Shape] = []
+        several, least = self._named.several, (0.0, 0.0)
         for shape in self._offering:
             if skipped and shape.needs in skipped:
+                continue
+            if several and shape.named.bounded and not shape.named.spare(shape.needs.cores):
                 continue
             root = self._first(shape, left_out, aside)
             if root is None:
                 empty.append(shape)
-            elif best is None or root.bid < best.bid:  # type: ignore[operator] # the first of a heap has one
-                best = root
+                continue
+            standing = self._named.standing(shape.named) if several else least
+            if best is None or standing < least or (standing == least and root.bid < best.bid):  # type: ignore[operator]
+                best, least = root, standing
         for shape in empty:
             del self._offering[shape]
         return best
@@ -80,7 +90,7 @@ class FairIndex:
         for share in self.marked:
             for root in share.roots:
                 if root in waiting:
-                    touched[root] = None  # type: ignore[index]
+                    touched[root] = None
         self.marked.clear()
         for root in touched:
             bid = self._bid(root)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from bough.core.data.declared_files import DeclaredFiles
+from bough.core.records.queue_record import QueueRecord
 from bough.model.ids import BlobId, Seconds
 from bough.model.outcomes import Failure
 from bough.model.resources import Needs
@@ -47,12 +48,13 @@ class Contender(Protocol):
 
 
 class Share:
-    """What a workflow holds, by which it is found whose turn it is; see `fair_index`."""
+    """What a workflow holds through one named queue, by which it is found whose turn it is; see `fair_index`."""
 
-    __slots__ = ("_marked", "cores", "offered", "roots", "served", "workflow")
+    __slots__ = ("_marked", "cores", "named", "offered", "roots", "served", "workflow")
 
-    def __init__(self, workflow: Workflow, marked: dict[Share, None]) -> None:
+    def __init__(self, workflow: Workflow, named: QueueRecord, marked: dict[Share, None]) -> None:
         self.workflow = workflow
+        self.named = named  # the queue that it is a share of
         self.cores = 0.0  # that its spans hold or wait for now
         self.served = 0  # the last of its spans that was placed
         self.offered = False  # something of it was offered since it was marked
@@ -103,7 +105,7 @@ class Workflow:
         self.first_failure: Failure | None = None  # with fail-fast: why nothing more is started
         self.occurrences: dict[bytes, int] = {}
         self.files = DeclaredFiles()
-        self.shares: dict[str, Share] = {}  # what it holds; by queue
+        self.shares: dict[str, Share] = {}  # what it holds, by named queue
         self.queue_keys: list[QueueKey] = []  # of its ready queues
         self.watched = False  # something in it is watched, or was
 

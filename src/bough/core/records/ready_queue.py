@@ -25,6 +25,8 @@ from itertools import count
 from typing import Protocol
 
 from bough.core.records.group_record import Bid, GroupRecord, Share, Workflow
+from bough.core.records.queue_record import QueueRecord, QueueTable
+from bough.model.bounds import MOST_TASKS
 from bough.model.resources import Needs
 from bough.model.runtimes import RunTime
 from bough.model.tasks import ArraySpec, TaskSpec
@@ -58,10 +60,13 @@ IN_ORDER = (0, 0, 0.0)  # the `queue_key` of what stands in the run, and how its
 class Shape:
     """All tasks with the same needs, whatever their workflow; a policy sees it as a `Demand`."""
 
-    __slots__ = ("needs", "offers", "queues", "ready")
+    __slots__ = ("fits", "fits_at", "named", "needs", "offers", "queues", "ready")
 
-    def __init__(self, needs: Needs) -> None:
+    def __init__(self, needs: Needs, named: QueueRecord) -> None:
         self.needs = needs
+        self.named = named  # the named queue of its tasks
+        self.fits = False  # an executor that gets work could run them; see `QueueTable`
+        self.fits_at = -1
         self.offers: list[tuple[Bid, int, ReadyQueue | LimitTree]] = []  # a heap, see `fair_index`
         self.ready = 0  # how many of its tasks are ready; kept by the state as it moves them
         self.queues: dict[ReadyQueue | LimitTree, None] = {}  # that have it
@@ -75,9 +80,10 @@ class Shape:
 class DemandIndex:
     """How many tasks are ready, by shape. An answer costs one step a shape, however many tasks there are."""
 
-    __slots__ = ("_shapes",)
+    __slots__ = ("_named", "_shapes")
 
-    def __init__(self) -> None:
+    def __init__(self, named: QueueTable) -> None:
+        self._named = named
         self._shapes: dict[Needs, Shape] = {}
 
     def __iter__(self) -> Iterator[Shape]:
@@ -88,7 +94,9 @@ class DemandIndex:
         """The shape of all tasks with these needs."""
         shape = self._shapes.get(needs)
         if shape is None:
-            shape = self._shapes[needs] = Shape(needs)
+            named = self._named[needs.queue]
+            shape = self._shapes[needs] = Shape(needs, named)
+            named.shapes[shape] = None
         return shape
 
     def forget(self, queue: ReadyQueue | LimitTree) -> None:
@@ -97,12 +105,13 @@ class DemandIndex:
         shape.queues.pop(queue, None)
         if not (shape.queues or shape.ready):
             self._shapes.pop(shape.needs, None)
+            shape.named.shapes.pop(shape, None)
 
     def unplaceable(self, executors: Collection[ExecutorView]) -> dict[Needs, int]:
         """Needs of ready tasks that none of these executors could ever meet, each with the record that goes next."""
         found: dict[Needs, int] = {}
         for shape in self if executors else ():
-            if not any(executor.could_fit(shape.needs) for executor in executors):
+            if not any(executor.could_fit(shape.needs) and shape.named.admits(executor.site) for executor in executors):
                 first = shape.first()
                 if first is not None:
                     found[shape.needs] = first.id
@@ -118,6 +127,7 @@ class ReadyQueue:
         "bid",
         "cores",
         "limits",
+        "named",
         "needs",
         "place",
         "plain",
@@ -132,12 +142,14 @@ class ReadyQueue:
         self.shape = shape
         self.needs = needs
         self.share = share
+        self.named = share.named
         self.workflow: Workflow = share.workflow
         self.bid: Bid | None = None  # with which it is offered, see `fair_index`
         self.limits = limits  # groups that bound how many of its tasks are out at once
         self.place = place  # the host where its tasks must run, as long as that is there
         self.cores = needs.cores
-        self.plain = not (needs.memory or needs.gpus or needs.named)  # of all amounts only cores are needed
+        # of all amounts only cores are needed, and no named queue says where it may run
+        self.plain = not (needs.memory or needs.gpus or needs.named or needs.queue)
         self.python = needs.python  # of functions, if they need one; empty: any
         self._run: deque[Queued] = deque()
         self._heap: list[Entry] = []
@@ -158,7 +170,8 @@ class ReadyQueue:
     @property
     def spare(self) -> int:
         """How many more of its tasks may be out now; only asked where there are limits."""
-        return min(group.limit - group.busy for group in self.limits)
+        spare = min([group.limit - group.busy for group in self.limits], default=MOST_TASKS)
+        return min(spare, self.named.spare(self.cores)) if self.named.bounded else spare
 
     def push(self, record: Queued, rank: float) -> None:
         """Add a record at the place it has now, or move it there."""

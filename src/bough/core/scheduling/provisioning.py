@@ -7,9 +7,11 @@ policy that raises is passed over for that turn. Without definitions nothing her
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from bough.core import pilots
 from bough.core.records.executor_record import ExecutorRecord
+from bough.core.records.queue_record import QueueTable
 from bough.core.records.site_record import SiteRecord
 from bough.core.state import State
 from bough.model.events import facts
@@ -23,10 +25,11 @@ from bough.policy.interface import Demand
 class SiteChoice:
     """A site as the policy sees it, see `policy.interface.PilotSite`."""
 
-    __slots__ = ("_known", "_site", "cores", "max_pilots", "name", "pilots", "starting")
+    __slots__ = ("_known", "_named", "_site", "cores", "max_pilots", "name", "pilots", "starting")
 
-    def __init__(self, site: SiteRecord) -> None:
+    def __init__(self, site: SiteRecord, named: QueueTable) -> None:
         assert site.spec is not None
+        self._named = named
         self._site = site
         self._known = ExecutorRecord(site.offers) if site.offers is not None else None
         self.name = site.name
@@ -37,10 +40,19 @@ class SiteChoice:
 
     def could_fit(self, needs: Needs) -> bool:
         """Whether an executor there could run a task with these needs; while nothing is known: perhaps."""
+        if needs.queue and not self._named[needs.queue].admits(self.name):
+            return False
         if self._known is not None:
             return self._known.could_fit(needs)
         others = any(name.startswith(RESOURCE) and name != RESOURCE + self.name for name, _ in needs.named)
         return not others and (not self.cores or needs.cores <= self.cores)
+
+
+class _Part(NamedTuple):
+    """What of a shape its queue lets out."""
+
+    needs: Needs
+    ready: int
 
 
 class _View:
@@ -51,10 +63,20 @@ class _View:
         self.now = state.now
 
     def sites(self) -> list[SiteChoice]:
-        return [SiteChoice(site) for site in self._state.defined_sites.values() if pilots.takes_pilots(site, self.now)]
+        named = self._state.named_queues
+        return [
+            SiteChoice(site, named)
+            for site in self._state.defined_sites.values()
+            if pilots.takes_pilots(site, self.now)
+        ]
 
     def demand(self) -> Iterator[Demand]:
-        return iter(self._state.demand)
+        for shape in self._state.demand:
+            most = shape.named.room(shape.needs.cores)  # more pilots would not bring out more of its queue
+            if most >= shape.ready:
+                yield shape
+            elif most:
+                yield _Part(shape.needs, most)
 
 
 def provision(state: State, orders: list[Order]) -> list[Fact]:

@@ -51,7 +51,7 @@ class StateView:
         record: Record = work  # type: ignore[assignment] # what a policy sees as work is a record
         state = self._state
         queue = record.queue
-        if queue.limits and queue.spare <= 0:
+        if (queue.limits or queue.named.bounded) and queue.spare <= 0:
             return Offer(work, None, False, True)
         place = queue.place if queue.place in state.hosts else ""
         avoided = state.avoided_by(record) if record.avoid else ()
@@ -80,7 +80,8 @@ class StateView:
 
     def most_free(self, needs: Needs) -> ExecutorView | None:
         """The executor with the most free cores, among those that could ever fit these needs."""
-        able = [executor for executor in self._state.open_executors.values() if executor.could_fit(needs)]
+        could_fit = self._state.named_queues.could_fit
+        able = [executor for executor in self._state.open_executors.values() if could_fit(executor, needs)]
         return max(able, key=lambda executor: executor.cores_free) if able else None
 
     def demand(self) -> Iterator[Demand]:
@@ -153,7 +154,7 @@ class StateScan:
     def skip_like(self, offer: Offer) -> None:
         """Leave out from here on what would get the same answer."""
         queue = cast("Record", offer.work).queue
-        if not offer.barred:
+        if not offer.barred or (queue.named.bounded and queue.named.spare(queue.cores) <= 0):
             self._skipped |= {queue.needs}
         elif queue.place in self._state.hosts and not (queue.limits and queue.spare <= 0):
             self._full |= {queue.root}

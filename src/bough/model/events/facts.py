@@ -21,6 +21,7 @@ from bough.model.monitors import MOST_CHECKPOINTS, Fail, Finish, Restart
 from bough.model.observations import Observation
 from bough.model.outcomes import Detail, Failure, Results
 from bough.model.population_rules import PopulationRule
+from bough.model.queue_specs import QueueName, QueueSpec
 from bough.model.resources import Needs
 from bough.model.reuse_scope import ReuseScope
 from bough.model.site_specs import Handle, PilotId, SiteSpec
@@ -174,6 +175,19 @@ class SiteRemoved(msgspec.Struct, frozen=True, array_like=True, tag="srm"):
     """A site has no definition any more, and its pilots are forgotten."""
 
     site: SiteName
+
+
+class QueueDefined(msgspec.Struct, frozen=True, array_like=True, tag="qd"):
+    """A user made a named queue; again: gave it other limits."""
+
+    queue: QueueName
+    spec: QueueSpec
+
+
+class QueueRemoved(msgspec.Struct, frozen=True, array_like=True, tag="qr"):
+    """A named queue has no definition any more."""
+
+    queue: QueueName
 
 
 class PilotAsked(msgspec.Struct, frozen=True, array_like=True, tag="pa"):
@@ -487,6 +501,8 @@ Fact = (
     | SiteLeft
     | SiteReturned
     | SiteDefined
+    | QueueDefined
+    | QueueRemoved
     | SiteRemoved
     | PilotAsked
     | PilotQueued
