@@ -25,9 +25,22 @@ import msgspec
 from msgspec import Meta
 
 from bough.errors import InvalidWorkload, UserError
-from bough.model.bounds import LONGEST, NO_NUL, Amount, Count, Duration, Factor, FilePath, Name, Text, Whole, within
+from bough.model.bounds import (
+    LONGEST,
+    NO_NUL,
+    Amount,
+    Count,
+    Duration,
+    Factor,
+    FilePath,
+    Name,
+    QueueName,
+    QueueRef,
+    Text,
+    Whole,
+    within,
+)
 from bough.model.ids import read_bytes, read_seconds, split_growth
-from bough.model.queue_specs import QueueName, QueueRef
 
 MOST_DEEP = 100  # groups in groups
 

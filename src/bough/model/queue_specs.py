@@ -14,9 +14,6 @@ from bough.errors import BadValue
 from bough.model.availability import SiteName
 from bough.model.bounds import Duration
 
-# as it may be named by a task; empty: the default queue
-QueueRef = Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,63})?\Z")]
-QueueName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")]
 QueueCores = Annotated[float, Meta(ge=0, le=1e9)]
 QueueShare = Annotated[float, Meta(ge=0.001, le=1000)]
 MOST_QUEUES: Final = 1000  # of a server: every choice may look at each of them

@@ -10,9 +10,8 @@ import sys
 
 import msgspec
 
-from bough.model.bounds import Amount, Name, Word
+from bough.model.bounds import Amount, Name, QueueRef, Word
 from bough.model.ids import Bytes
-from bough.model.queue_specs import QueueRef
 
 
 class Needs(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):

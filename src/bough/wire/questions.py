@@ -14,10 +14,10 @@ from msgspec import Meta
 
 from bough.errors import ProtocolError, UserError
 from bough.model.availability import Grace, SiteName, SiteRule
-from bough.model.bounds import Count, Digest, Duration, FilePath, Index, Label, Name, Text, Whole, Word
+from bough.model.bounds import Count, Digest, Duration, FilePath, Index, Label, Name, QueueName, Text, Whole, Word
 from bough.model.ids import ExecutorId, MemoKey, RecordId
 from bough.model.observations import SeenTask
-from bough.model.queue_specs import QueueName, QueueSpec
+from bough.model.queue_specs import QueueSpec
 from bough.model.site_specs import DefinedName, SiteSpec
 from bough.wire.here_questions import HereQuestion
 from bough.wire.probes import DEEDS, ProbeQuestion, ProbeResult

@@ -23,9 +23,8 @@ from bough.api.futures.task import Task
 from bough.api.pickling import check_sendable
 from bough.api.submit.deferred_calls import value_of_other
 from bough.errors import BadValue, NotRun, WrongType, unknown_keyword
-from bough.model.bounds import Amount, Count, Duration, Name, Whole, shown, within
+from bough.model.bounds import Amount, Count, Duration, Name, QueueName, Whole, shown, within
 from bough.model.ids import BlobId, read_bytes, read_seconds, split_growth
-from bough.model.queue_specs import QueueName
 from bough.model.refs import Ref, replaced
 from bough.model.resources import ONE_CORE, OWN_PYTHON, Needs
 from bough.model.tasks import NO_EXTRAS, NO_LIMITS, Dep, Limits, TaskExtras

@@ -19,9 +19,9 @@ from bough.cli.output import Output
 from bough.cli.targets.live_server import add_server_argument, connect_client
 from bough.errors import UnknownName, UserError
 from bough.model.availability import SiteName
-from bough.model.bounds import within
+from bough.model.bounds import QueueName, within
 from bough.model.plurals import counted
-from bough.model.queue_specs import QueueName, QueueShare, QueueSpec, check_queue
+from bough.model.queue_specs import QueueShare, QueueSpec, check_queue
 from bough.wire import questions
 
 _OF_VERBS = (

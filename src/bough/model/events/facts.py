@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from bough.model.availability import Grace, SiteName, SiteRule
-from bough.model.bounds import Count, Digest, Excerpt, FilePath, Finite, Label, Name, Pid, Text, Whole, Word
+from bough.model.bounds import Count, Digest, Excerpt, FilePath, Finite, Label, Name, Pid, QueueName, Text, Whole, Word
 from bough.model.events.news import GroupClosed, PagesAdded
 from bough.model.files import FileSpec
 from bough.model.ids import ROOT, BlobId, ExecutorId, GroupId, MemoKey, RecordId, Seconds, SpanId
@@ -21,7 +21,7 @@ from bough.model.monitors import MOST_CHECKPOINTS, Fail, Finish, Restart
 from bough.model.observations import Observation
 from bough.model.outcomes import Detail, Failure, Results
 from bough.model.population_rules import PopulationRule
-from bough.model.queue_specs import QueueName, QueueSpec
+from bough.model.queue_specs import QueueSpec
 from bough.model.resources import Needs
 from bough.model.reuse_scope import ReuseScope
 from bough.model.site_specs import Handle, PilotId, SiteSpec
