@@ -12,9 +12,11 @@ from bough.core.machine import Machine
 from bough.core.records.group_record import Bid
 from bough.core.records.ready_queue import LimitTree, ReadyQueue
 from bough.core.scheduling.view import StateView
+from bough.core.state import State
 from bough.model.events import news
-from bough.model.events.facts import RunOpened
+from bough.model.events.facts import QueueDefined, RunOpened
 from bough.model.ids import GroupId
+from bough.model.queue_specs import QueueSpec
 from bough.model.tasks import GroupSpec, TaskExtras
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
@@ -22,7 +24,8 @@ from bough.policy.interface import Policies
 from bough.testing.builders import array, executor, needs, submit, task
 
 WORKFLOWS = 6
-SHAPES = [needs(), needs(2), needs(1, memory=500)]
+SHAPES = [needs(), needs(2), needs(1, memory=500), needs(1, queue="q1"), needs(2, queue="q1"), needs(1, queue="q2")]
+QUEUES = {"q1": QueueSpec(max_cores=3, share=2.0), "q2": QueueSpec(min_cores=1, share=0.5)}
 
 
 def world(dice: Random, steps: int) -> Machine:
@@ -32,15 +35,18 @@ def world(dice: Random, steps: int) -> Machine:
     machine.turn(0, [RunOpened(run, f"w{run}", "h", 1, group=GroupId(run)) for run in range(2, 2 + WORKFLOWS)])
     limited = [GroupSpec(GroupId(20 + run), "g", GroupId(run), limit=1 + run % 3) for run in range(2, 2 + WORKFLOWS)]
     machine.turn(0, [submit(*limited), executor(1, 4, memory=1000), executor(2, 2)])
+    if dice.random() < 0.5:
+        machine.turn(0, [QueueDefined(name, spec) for name, spec in QUEUES.items()])
+    shapes = [shape for shape in SHAPES if machine.state.named_queues.several or not shape.queue]
     for number in range(1, steps):
         run = 2 + dice.randrange(WORKFLOWS)
         group = GroupId(run if dice.random() < 0.7 else 20 + run)
         extras = TaskExtras(host="host1") if dice.random() < 0.1 else TaskExtras()
-        make = array(100 + number, 5, group=group) if dice.random() < 0.2 else None
+        make = array(100 + number, 5, group=group, needs=dice.choice(shapes)) if dice.random() < 0.2 else None
         one = make or task(
             100 + number,
             group=group,
-            needs=dice.choice(SHAPES),
+            needs=dice.choice(shapes),
             priority=dice.choice([0, 0, 1]),
             template=dice.choice(["", "x"]),
             extras=extras,
@@ -52,9 +58,12 @@ def world(dice: Random, steps: int) -> Machine:
     return machine
 
 
-def bid(root: ReadyQueue | LimitTree) -> Bid | None:
+def order(state: State, root: ReadyQueue | LimitTree) -> tuple[tuple[float, float], Bid] | None:
+    """By what a queue goes before others; None: nothing of it may go."""
     head, share = root.head(), root.share
-    return (share.cores, *head[:3], share.served, head[3]) if head is not None else None
+    if head is None or (share.named.bounded and not share.named.spare(root.needs.cores)):
+        return None
+    return state.named_queues.standing(share.named), (share.cores, *head[:3], share.served, head[3])
 
 
 @settings(max_examples=150, deadline=None)
@@ -70,8 +79,12 @@ def test_the_index_finds_what_a_look_at_everything_finds(seed: int, steps: int) 
         scan.skip(shape)
     walk = iter(scan)
     while True:
-        bids = {found: root for root in list(state.waiting) if root.needs not in skipped and (found := bid(root))}
-        expected = bids[min(bids)].head() if bids else None
+        orders = {
+            found: root
+            for root in list(state.waiting)
+            if root.needs not in skipped and (found := order(state, root)) is not None
+        }
+        expected = orders[min(orders)].head() if orders else None
         work = next(walk, None)
         assert (work.id if work is not None else None) == (expected[3] if expected is not None else None)
         if work is None:

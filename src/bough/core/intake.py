@@ -22,7 +22,6 @@ from bough.core.apply import APPLY
 from bough.core.effects import Effects
 from bough.core.graph import dependencies, submission, validation
 from bough.core.graph.readiness import key_of
-from bough.core.named_queues import check_queues
 from bough.core.records.array_record import OPEN_STATES, PENDING_STATES, RUNNING, UNSUCCESSFUL_STATES, WAITING, Record
 from bough.core.records.attempts import Span
 from bough.core.records.executor_record import ExecutorRecord
@@ -447,7 +446,7 @@ class Intake:
     # --- news from clients and the shell ---------------------------------------------------------
 
     def _on_submitted(self, event: facts.Submitted) -> None:
-        problem = validation.check_submission(self._state, event) or check_queues(self._state, event.items)
+        problem = validation.check_submission(self._state, event)
         if problem:
             self._effects.orders.append(Refuse(event.request, problem))
             return

@@ -144,7 +144,7 @@ def _resized(state: State, fact: facts.ExecutorResized) -> str:
 
 
 def _submitted(state: State, fact: facts.Submitted) -> str:
-    return validation.check_submission(state, fact) or ""
+    return validation.check_submission(state, fact, replayed=True) or ""
 
 
 def _pages(state: State, fact: news.PagesAdded) -> str:

@@ -130,9 +130,9 @@ class CheckSite(Question[Fields], frozen=True, array_like=True, tag="chksite"):
 
 
 class Queues(Question[list[Fields]], frozen=True, array_like=True, tag="queues"):
-    """The named queues, the default one with an empty name last.
+    """Those that are defined by name, then the default queue, whose name is empty, and others that tasks still name.
 
-    Each {"queue", "limits" (of `QueueSpec`), "shown", "defined", "waiting", "running", "cores", "known"}.
+    Each {"queue", "defined", "limits" (of `QueueSpec`), "shown", "waiting", "running", "cores"}.
     """
 
 

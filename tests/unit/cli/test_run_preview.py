@@ -69,4 +69,5 @@ def test_a_dry_run_shows_what_is_missing(filled: Workshop, bough: Call) -> None:
         "memory_growth": 0,
         "timeout_growth": 0,
         "monitors": [],
+        "queue": "",
     }

@@ -170,7 +170,8 @@ class ReadyQueue:
     @property
     def spare(self) -> int:
         """How many more of its tasks may be out now; only asked where there are limits."""
-        spare = min([group.limit - group.busy for group in self.limits], default=MOST_TASKS)
+        limits = self.limits
+        spare = min([group.limit - group.busy for group in limits]) if limits else MOST_TASKS
         return min(spare, self.named.spare(self.cores)) if self.named.bounded else spare
 
     def push(self, record: Queued, rank: float) -> None:

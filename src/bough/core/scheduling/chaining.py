@@ -104,7 +104,7 @@ def send_order(
     return SendSpan(
         executor.id,
         first,
-        lead.spec if not lead.needs.queue else capped(lead.spec, lead.queue.named),
+        lead.spec if not lead.queue.needs.queue else capped(lead.spec, lead.queue.named),
         0,
         1,
         lead.attempt,

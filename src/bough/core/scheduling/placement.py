@@ -127,7 +127,7 @@ class Placement:
         self._facts.append(fact)
         lifecycle.place_elements(state, fact, record, executor)
         pages = record.pages(start, stop)
-        spec = record.spec if not record.needs.queue else capped(record.spec, record.queue.named)
+        spec = record.spec if not record.queue.needs.queue else capped(record.spec, record.queue.named)
         self._orders.append(SendSpan(executor.id, span, spec, start, stop, attempt, pages, runtime.mean, watch=watch))
 
     def _place_tasks(self, records: list[TaskRecord], executor: ExecutorRecord, *, fits: bool) -> None:

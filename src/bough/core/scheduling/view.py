@@ -132,6 +132,9 @@ class StateScan:
             best: ReadyQueue | None
             if len(waiting) == 1:
                 (only,) = waiting
+                named = only.share.named
+                if named.bounded and not named.spare(only.needs.cores):
+                    return
                 if (self._skipped or self._full) and self._is_left_out(only):
                     return
                 best = only.best()
