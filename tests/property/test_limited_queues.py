@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from bough.core.records.group_record import GroupRecord
+from bough.core.records.group_record import GroupRecord, Share
+from bough.core.records.queue_record import QueueTable
 from bough.core.records.ready_queue import Entry, LimitTree, Shape, is_valid, occupy_limits
 from bough.model.resources import Needs
 from bough.model.tasks import GroupSpec
@@ -23,7 +24,8 @@ class Throttled(RuleBasedStateMachine):
         for number, parent in enumerate(TREE, 1):
             spec = GroupSpec(number, str(number), parent, limit=1 + number % 3)  # type: ignore[arg-type]
             self.groups.append(GroupRecord(spec, self.groups[parent]))
-        self.tree = LimitTree(Shape(Needs()), self.groups[0].workflow, "")
+        named = QueueTable({})[""]
+        self.tree = LimitTree(Shape(Needs(), named), Share(self.groups[0].workflow, named, {}), "", lambda tree: None)
         self.queues = [self.tree.queue_under(group.limits) for group in self.groups[1:]]
         self.records: list[Any] = []
         self.taken: list[tuple[int, Entry]] = []
