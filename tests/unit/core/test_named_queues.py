@@ -92,6 +92,32 @@ def test_pilots_are_asked_for_at_its_sites_and_for_what_it_may_hold() -> None:
     assert asked == {"beta": 2}
 
 
+def test_where_a_task_and_its_queue_may_run_both_count_for_executors_and_for_pilots() -> None:
+    bench = queues(0, night=QueueSpec(sites=("beta", "gamma")))
+    for site in ("alpha", "beta", "gamma"):
+        bench.tell(facts.ExecutorJoined(len(bench.machine.state.executors) + 1, site, site, 1, needs(1)))  # type: ignore[arg-type]
+    both = needs(1, queue="night", sites=("alpha", "beta"))
+    bench.submit(task(1, needs=both), task(2, needs=both), task(3, needs=needs(1, queue="night")))
+    assert {span.record.id: span.executor.site for span in bench.machine.state.spans.values()} == {
+        1: "beta",
+        3: "gamma",
+    }
+    for site in ("alpha", "gamma", "beta"):
+        bench.tell(facts.SiteDefined(site, SiteSpec(ssh="h", max_pilots=9, cores_per_pilot=1)))
+    assert Counter(order.site for order in bench.orders if isinstance(order, AskForPilot)) == {"beta": 1}
+
+
+def test_why_a_task_waits_names_the_pilots_at_the_sites_of_its_queue_only() -> None:
+    bench = queues(2, night=QueueSpec(sites=("beta",)))
+    for site in ("alpha", "beta"):
+        bench.tell(facts.SiteDefined(site, SiteSpec(ssh="h", max_pilots=9, cores_per_pilot=1)))
+    bench.submit(task(1, needs=needs(1, queue="night")))
+    assert bench.machine.explain(1) == [
+        "task 1 is ready, but its queue night runs tasks only at beta, and no executor there could run it",
+        "site beta was asked for 1 pilot, the first 0 s ago",
+    ]
+
+
 def test_others_leave_the_cores_that_a_queue_has_reserved_while_it_wants_them() -> None:
     bench = queues(4, tests=QueueSpec(min_cores=2))
     bench.submit(array(1, 50))
