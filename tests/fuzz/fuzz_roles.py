@@ -89,7 +89,7 @@ class Target:
         self.executor = self._spawn("executor", "start", "--emulate", "2", log="executor.log")
         self.worker = self._spawn("executor", "start", "--cores", "1", "--site", "real", log="worker.log")
         self.relay = self._start_relay()
-        self.bough("submit", "--wait", "--queue", "honest", "--array", "1-50", "--", "true")
+        self.bough("submit", "--wait", "--into", "honest", "--array", "1-50", "--", "true")
         self.here = ""
         self.is_steered = False  # who attacks may do by right what he likes to the tasks that are there
 

@@ -187,7 +187,7 @@ def test_a_submission_waits_while_another_session_has_the_queue(service: Service
         "submit",
         "--server",
         at(service),
-        "--queue",
+        "--into",
         "busy",
         "--",
         "true",
@@ -415,7 +415,7 @@ def test_submit_returns_at_once_and_status_log_and_sql_show_it(service: Service,
     number = str(one["ids"][0])
     assert service.bough("submit", "--wait", "--after", number, "--", "test -n x && echo after").returncode == 0
     for command, code in (("exit 5", 5), ("kill -TERM $$", 143)):
-        assert service.bough("submit", "--queue", "q", "--wait", "--", command, check=False).returncode == code
+        assert service.bough("submit", "--into", "q", "--wait", "--", command, check=False).returncode == code
     assert service.bough("log", f"default:{number}").stdout == "hello you\n"
     assert "1 is in the workflow q" in service.bough("status", number).stderr  # which was submitted to last
     shown = json.loads(service.bough("status", "default:all", "--json").stdout)
@@ -477,7 +477,7 @@ def test_log_follows_a_running_task_to_its_end(service: Service, here: Path) -> 
 
 
 def test_tasks_of_a_service_are_killed_held_released_and_retried(service: Service, here: Path) -> None:
-    number = service.bough("submit", "--queue", "q", "--name", "long", "--", "[ -e go ] || sleep 600").stdout.split()[1]
+    number = service.bough("submit", "--into", "q", "--name", "long", "--", "[ -e go ] || sleep 600").stdout.split()[1]
 
     def state() -> str:
         return str(json.loads(service.bough("status", number, "--json").stdout)[0]["state"])
@@ -488,12 +488,12 @@ def test_tasks_of_a_service_are_killed_held_released_and_retried(service: Servic
     (here / "go").touch()
     assert service.bough("retry", "--failed", "--queue", "q").stdout == "1 task will be retried\n"
     until(lambda: state() == "done", "the retry")
-    service.bough("submit", "--queue", "q2", "--", "true")
+    service.bough("submit", "--into", "q2", "--", "true")
     assert "several workflows are running: q, q2" in service.bough("cancel", "all", check=False).stderr
 
 
 def test_many_submit_to_one_queue_at_the_same_time(service: Service) -> None:
-    words = [sys.executable, "-m", "bough.cli.main", "submit", "--queue", "busy", "--"]
+    words = [sys.executable, "-m", "bough.cli.main", "submit", "--into", "busy", "--"]
     running = [subprocess.Popen([*words, "echo", str(n)], env=service.environment) for n in range(4)]
     assert [process.wait(60) for process in running] == [0] * 4
     until(lambda: "4 done" in service.bough("status", "--queue", "busy").stdout, "all four")

@@ -69,12 +69,12 @@ def test_tasks_are_taken_and_ended_by_hand_also_over_a_crash_of_the_server(servi
 
 def test_what_waits_for_a_task_taken_by_hand_goes_to_an_executor_when_it_is_done(service: Service) -> None:
     service.start()
-    held = service.bough("submit", "--queue", "q", "--json", "--", "echo by hand")
+    held = service.bough("submit", "--into", "q", "--json", "--", "echo by hand")
     (first,) = json.loads(held.stdout)["ids"]
     taken = service.bough("take", "--queue", "q")
     assert taken.stdout.splitlines()[0] == str(first)
     service.executor()
-    service.bough("submit", "--queue", "q", "--after", str(first), "--", f"echo then > {service.folder}/then")
+    service.bough("submit", "--into", "q", "--after", str(first), "--", f"echo then > {service.folder}/then")
     assert answer(service, "take", "--as", "other")[0] == 10
 
     service.bough("done", str(first))
@@ -84,7 +84,7 @@ def test_what_waits_for_a_task_taken_by_hand_goes_to_an_executor_when_it_is_done
 
 def test_held_tasks_block_whoever_takes(service: Service) -> None:
     service.start()
-    service.bough("submit", "--queue", "q", "--", "echo x")
+    service.bough("submit", "--into", "q", "--", "echo x")
     service.bough("hold", "q:all")
 
     code, told = answer(service, "take")

@@ -31,7 +31,7 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service
 
 
 def submit(service: Service, *words: str, queue: str) -> list[int]:
-    ids: list[int] = json.loads(service.bough("submit", "--json", "--queue", queue, *words).stdout)["ids"]
+    ids: list[int] = json.loads(service.bough("submit", "--json", "--into", queue, *words).stdout)["ids"]
     return ids
 
 

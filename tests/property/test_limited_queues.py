@@ -8,8 +8,9 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from bough.core.records.group_record import GroupRecord
-from bough.core.records.ready_queue import Entry, LimitTree, Shape, is_valid, occupy_limits
+from bough.core.records.group_record import GroupRecord, Share
+from bough.core.records.queue_record import QueueTable
+from bough.core.records.ready_queue import Entry, LimitedQueue, LimitTree, Shape, is_valid, occupy_limits
 from bough.model.resources import Needs
 from bough.model.tasks import GroupSpec
 
@@ -23,7 +24,8 @@ class Throttled(RuleBasedStateMachine):
         for number, parent in enumerate(TREE, 1):
             spec = GroupSpec(number, str(number), parent, limit=1 + number % 3)  # type: ignore[arg-type]
             self.groups.append(GroupRecord(spec, self.groups[parent]))
-        self.tree = LimitTree(Shape(Needs()), self.groups[0].workflow, "")
+        named = QueueTable({})[""]
+        self.tree = LimitTree(Shape(Needs(), named), Share(self.groups[0].workflow, named, {}), "", lambda tree: None)
         self.queues = [self.tree.queue_under(group.limits) for group in self.groups[1:]]
         self.records: list[Any] = []
         self.taken: list[tuple[int, Entry]] = []
@@ -79,11 +81,12 @@ class Throttled(RuleBasedStateMachine):
 
     @invariant()
     def the_best_is_the_best_of_all(self) -> None:
+        taken = {entry[4].id for _, entry in self.taken}  # a stale entry of theirs may look like a valid one
         heads = [
             head
             for queue in self.queues
             if all(group.busy < group.limit for group in queue.limits)
-            and (head := min((e for e in queue.entries() if is_valid(e) and e[4].ready), default=None))
+            and (head := min(filter(is_valid, waiting(queue, taken)), default=None))
         ]
         assert self.tree.head() == min(heads, default=None)
         best = self.tree.best()
@@ -92,6 +95,11 @@ class Throttled(RuleBasedStateMachine):
     @invariant()
     def queues_that_hold_something_are_known(self) -> None:
         assert {queue for queue in self.queues if queue} <= self.tree.non_empty
+
+
+def waiting(queue: LimitedQueue, taken: set[int]) -> list[Entry]:
+    """What is in a queue and ready, stale entries included."""
+    return [entry for entry in queue.entries() if entry[4].ready and entry[4].id not in taken]
 
 
 TestThrottled = Throttled.TestCase

@@ -23,6 +23,7 @@ from bough.model.monitors import Finish, Restart
 from bough.model.observations import Fired, Observation, Points, Trouble
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.population_rules import PopulationRule
+from bough.model.queue_specs import QueueSpec
 from bough.model.requirements import Attributes
 from bough.model.site_specs import PilotId, SiteSpec
 from bough.model.tasks import NO_EXTRAS, Dep, Kind, On, TaskExtras
@@ -167,8 +168,18 @@ GROWTH = st.sampled_from([{}, {}, {"memory": 100, "memory_growth": 2, "timeout":
 SHAPES = [
     *(needs(), needs(2), needs(0.5), needs(1, memory=500), needs(1, gpus=1), needs(9), needs(1, python="3.12")),
     *(needs(1, sites=("alpha", "local")), needs(1, requires="rack == 7"), needs(2, requires="cores > 2 or rack")),
+    *(needs(1, queue="q1"), needs(2, queue="q1"), needs(1, queue="q2")),
 ]
 ATTRIBUTES = st.sampled_from([(), (("rack", 3.0),), (("cpu", ("avx2",)), ("rack", 7.0))])
+QUEUES = st.sampled_from(["q1", "q2"])
+QUEUE_SPECS = st.builds(
+    QueueSpec,
+    max_time=st.sampled_from([0.0, 0.0, 3.0]),
+    min_cores=st.sampled_from([0.0, 0.0, 1.0, 2.0, 50.0]),
+    max_cores=st.sampled_from([0.0, 2.0, 3.0]),
+    sites=st.sampled_from([(), (), ("a",), ("b", "elsewhere")]),
+    share=st.sampled_from([0.5, 1.0, 10.0]),
+)
 SITES = st.sampled_from(["a", "b"])
 PYTHONS = st.sampled_from(["", "3.11", "3.12"])
 
@@ -271,9 +282,20 @@ class Histories(RuleBasedStateMachine):
         self.journal: list[tuple[int, float, list[facts.Fact]]] = []
         self.retired: dict[int, tuple[bytes, dict[str, dict[int, object]]]] = {}  # by run: what was kept, and seen
         self.turn(facts.RunOpened(1, "test", "h", 1, fail_fast and policy == "fifo", policy, memos))
+        self.turn(facts.QueueDefined("q1", QueueSpec(max_cores=3.0)))
 
     def turn(self, *news: facts.Fact) -> list[facts.Fact]:
+        held = {queue.name: queue.cores for queue in self.machine.state.named_queues.defined()}
         turn = self.machine.turn(self.now, news)
+        for queue in self.machine.state.named_queues.defined():
+            most = queue.spec.max_cores
+            lawful = not most or queue.cores <= max(most, held.get(queue.name, 0.0)) + 1e-6
+            assert lawful, f"queue {queue.name} holds {queue.cores} cores of at most {most}"
+        for order in turn.orders:
+            if isinstance(order, SendSpan) and order.spec.needs.queue:
+                named = self.machine.state.named_queues[order.spec.needs.queue]
+                assert not named.spec.max_time or 0 < order.spec.limits.timeout <= named.spec.max_time
+                assert named.admits(self.machine.state.executors[order.executor].site)
         self.refused = [o.message for o in turn.orders if isinstance(o, Refuse)]
         for order in turn.orders:
             if isinstance(order, SendSpan):
@@ -363,6 +385,14 @@ class Histories(RuleBasedStateMachine):
     @rule(data=st.data(), index=st.integers(0, 5))
     def a_checkpoint_is_kept(self, data: st.DataObject, index: int) -> None:
         self.turn(facts.CheckpointKept(data.draw(st.integers(1, self.next_id)), index, b"d" * 32))
+
+    @rule(queue=QUEUES, spec=QUEUE_SPECS)
+    def a_queue_is_defined(self, queue: str, spec: QueueSpec) -> None:
+        self.turn(facts.QueueDefined(queue, spec))
+
+    @rule(queue=QUEUES)
+    def a_queue_is_removed(self, queue: str) -> None:
+        self.turn(facts.QueueRemoved(queue))
 
     @rule(
         site=SITES,

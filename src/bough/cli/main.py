@@ -39,6 +39,7 @@ COMMANDS = {  # by name: the module, and what the command does; in the order of 
     "relay": ("relay", "let executors that reach only this machine work for a server elsewhere"),
     "site": ("site", "add, test and remove sites, and say when they may be used"),
     "pilot": ("pilot", "show the pilots that sites were asked for, and why"),
+    "queue": ("queue", "make, change and look at named queues, which limit and share what a server has"),
     "fetch": ("fetch", "bring outputs that a server keeps to their places"),
     "stats": ("stats", "show what a server counts every second, also for Prometheus"),
     "hold": ("act", "keep tasks from starting"),

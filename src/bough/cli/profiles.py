@@ -9,7 +9,7 @@
     memory = "4GB"
 
     [profile.big.submit]        # for one of the two commands only
-    queue = "nightly"
+    into = "nightly"
     cores = 2
 
 `[default]` counts always, `[profile.big]` with `--profile big`. What stands beside the workflow goes before what stands

@@ -100,10 +100,10 @@ def server_address(named: str | None) -> str:
 
 
 @contextlib.contextmanager
-def open_queue(server: str | None, name: str) -> Iterator[Session]:
-    """A session of a queue, which is left when everything is acknowledged.
+def open_workflow(server: str | None, name: str) -> Iterator[Session]:
+    """A session of a workflow that stays open, which is left when everything is acknowledged.
 
-    A queue that was opened for what is then refused ends: nothing is in it.
+    A workflow that was opened for what is then refused ends: nothing is in it.
     """
     session = in_turn(server_address(server), name, _NUMBERS)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bough.core import lifecycle, pilots, populations, retirement, sites
+from bough.core import lifecycle, named_queues, pilots, populations, retirement, sites
 from bough.core.actions import amend, reset, task_actions, watching
 from bough.core.effects import Effects
 from bough.core.graph import submission
@@ -45,6 +45,8 @@ APPLY: dict[type, Callable[..., None]] = {
     facts.SiteLeft: sites.site_left,
     facts.SiteReturned: sites.site_returned,
     facts.SiteDefined: pilots.site_defined,
+    facts.QueueDefined: named_queues.queue_defined,
+    facts.QueueRemoved: named_queues.queue_removed,
     facts.SiteRemoved: pilots.site_removed,
     facts.PilotAsked: pilots.pilot_asked,
     facts.PilotQueued: pilots.pilot_queued,

@@ -102,6 +102,9 @@ def _ending(state: State, record: Record, index: int, name: str, reached: int) -
     lines = [f"{name} failed: {failure.message or failure.cause.value}"]
     if failure.parameters:
         lines.append(f"its parameters: {failure.parameters}")
+    queue = record.queue.named
+    if failure.cause is Cause.TIMEOUT and queue.spec.max_time:
+        lines.append(f"its queue {queue.name} lets no task run for more than {queue.spec.max_time:g} s")
     if failures + losses > 1:
         allowed = counted(record.spec.limits.retries, "retry was", "retries were")
         lines.append(f"it was tried {failures + losses} times, {allowed} allowed")
@@ -230,11 +233,10 @@ def _no_room(state: State, record: Record, name: str) -> list[str]:
     if all(executor.draining or executor.away for executor in able):
         return [_none_stays(state, able, name), *_pilots_to_come(state, record)]
     able = [executor for executor in able if not executor.away]
-    full = next((group for group in record.queue.limits if group.busy >= group.limit), None)
-    if full is not None:
-        limit = counted(full.limit, "task")
-        return [f"{name} is ready, but its group {full.path} is at its limit of {limit} at once"]
-    return _busy(state, record, name, there, able)
+    admitted = [executor for executor in able if record.queue.named.admits(executor.site)]
+    if reason := _held_by_queue(state, record, admitted) or _held_by_group(record):
+        return [f"{name} is ready, but {reason}", *([] if admitted else _pilots_to_come(state, record))]
+    return _busy(state, record, name, there, admitted)
 
 
 def _busy(
@@ -260,6 +262,31 @@ def _busy(
     ]
 
 
+def _held_by_group(record: Record) -> str:
+    """Which group keeps a task from starting because enough of it runs; empty: none does."""
+    for group in record.queue.limits:
+        if group.busy >= group.limit:
+            return f"its group {group.path} is at its limit of {counted(group.limit, 'task')} at once"
+    return ""
+
+
+def _held_by_queue(state: State, record: Record, admitted: list[ExecutorRecord]) -> str:
+    """Which limit of which queue keeps a task from starting; empty: none does."""
+    own, cores = record.queue.named, record.queue.cores
+    spec = own.spec
+    if not admitted:
+        return f"its queue {own.name} runs tasks only at {' or '.join(spec.sites)}, and no executor there could run it"
+    if spec.max_cores and cores > spec.max_cores:
+        return f"it needs {cores:g} cores, and its queue {own.name} has at most {spec.max_cores:g}"
+    if not own.room(cores):
+        return f"its queue {own.name} holds {own.cores:g} of the {spec.max_cores:g} cores that it may have at once"
+    if own.bounded and not own.spare(cores):
+        lacking = {one.name: lacks for one in state.named_queues.defined() if one is not own and (lacks := one.lacks())}
+        kept = ", ".join(f"queue {queue} ({amount:g})" for queue, amount in lacking.items())
+        return f"the cores that are free are reserved for {kept}"
+    return ""
+
+
 def _too_long(state: State, record: Record, able: list[ExecutorRecord], name: str) -> str:
     """No executor stays for as long as the task is expected to run."""
     last = max(executor.until for executor in able) - state.now
@@ -274,7 +301,7 @@ def _pilots_to_come(state: State, record: Record) -> list[str]:
     sites = record.needs.sites
     lines = [f"there is no site {name}: add it with bough site add {name}" for name in sites if name not in state.sites]
     for site in state.defined_sites.values():
-        if sites and site.name not in sites:
+        if (sites and site.name not in sites) or not record.queue.named.admits(site.name):
             continue
         lifetime = site.spec.lifetime if site.spec is not None else 0.0
         if lifetime and record.expected > lifetime:

@@ -60,7 +60,8 @@ def _respecify(record: TaskRecord | ArrayRecord, needs: Needs, limits: Limits) -
 
 def _most_memory(state: State, needs: Needs) -> int:
     """The memory of the largest executor that could run such a task; without any there is no limit."""
-    able = [executor for executor in state.executors.values() if executor.could_fit(needs)]
+    could_fit = state.named_queues.could_fit
+    able = [executor for executor in state.executors.values() if could_fit(executor, needs)]
     return int(max(map(_memory, able), default=LONGEST))
 
 

@@ -99,6 +99,8 @@ class Intake:
             facts.SiteLeft: self._on_site_left,
             facts.SiteReturned: self._on_site_returned,
             facts.SiteDefined: self._on_site_defined,
+            facts.QueueDefined: self._on_queue_defined,
+            facts.QueueRemoved: self._on_queue_removed,
             facts.SiteRemoved: self._on_site_removed,
             facts.PilotQueued: self._on_pilot,
             facts.PilotEnded: self._on_pilot,
@@ -370,6 +372,16 @@ class Intake:
 
     def _on_site_removed(self, event: facts.SiteRemoved) -> None:
         if event.site in self._state.defined_sites:
+            self._record(event)
+
+    def _on_queue_defined(self, event: facts.QueueDefined) -> None:
+        queue = self._state.named_queues.records.get(event.queue)
+        if queue is None or not queue.is_defined or queue.spec != event.spec:
+            self._record(event)
+
+    def _on_queue_removed(self, event: facts.QueueRemoved) -> None:
+        queue = self._state.named_queues.records.get(event.queue)
+        if queue is not None and queue.is_defined:
             self._record(event)
 
     def _on_pilot(self, event: facts.PilotQueued | facts.PilotEnded) -> None:
@@ -716,7 +728,7 @@ def _can_go_elsewhere(state: State, span: Span, index: int) -> bool:
         for executor in state.executors.values()
         if executor.id not in tried and not (executor.draining or executor.away)
     )
-    return any(executor.could_fit(record.needs) for executor in others)
+    return any(state.named_queues.could_fit(executor, record.needs) for executor in others)
 
 
 def _completed(state: State, span: Span, record: Record, event: news.WorkSucceeded) -> facts.SpanEnded:

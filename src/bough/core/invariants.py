@@ -34,6 +34,7 @@ def check(state: State) -> None:
     _limits(state)
     _totals(state)
     _shapes(state)
+    _turns(state)
     _watched(state)
     _sites(state)
     _populations(state)
@@ -83,6 +84,20 @@ def _ready(state: State, record: Record) -> None:
     if record.ready:
         queued = any(entry[4] is record and is_valid(entry) for entry in record.queue.entries())
         _demand(queued and record.queue.root in state.waiting, f"record {record.id} is ready but not in the queue")
+
+
+def _turns(state: State) -> None:
+    """What has something ready is offered with its bid, with a better one, or will be offered anew."""
+    fair = state.fair
+    _demand(fair.touched.keys() <= fair.waiting.keys(), "something is to be offered anew that does not wait")
+    for root in fair.waiting:
+        head, share = root.head(), root.share
+        if head is None or root in fair.touched or share in fair.marked:
+            continue
+        bid = (share.cores, *head[:3], share.served, head[3])
+        offered = root.bid is not None and any(one[0] is root.bid for one in root.shape.offers)
+        _demand(offered and root.bid is not None and root.bid <= bid, f"a queue with the bid {bid} has {root.bid}")
+        _demand(share.offered, "a share whose queues are offered is not told of it")
 
 
 def _shapes(state: State) -> None:
@@ -202,6 +217,13 @@ def _totals(state: State) -> None:
     for workflow in {group.workflow for group in state.groups.values()}:
         held = sum(s.queue.cores * s.width for s in state.spans.values() if s.record.group.workflow is workflow)
         _demand(abs(held - workflow.cores) < 1e-6, f"workflow {workflow.run} holds {held} cores, not {workflow.cores}")
+    queues = state.named_queues
+    for queue in queues.records.values():
+        held = sum(s.queue.cores * s.width for s in state.spans.values() if s.queue.named is queue)
+        _demand(abs(held - queue.cores) < 1e-6, f"queue {queue.name!r} holds {held} cores, not {queue.cores}")
+    working = [x for x in state.executors.values() if not (x.draining or x.away or x.suspended)]
+    usable = sum(x.capacity.cores for x in working)
+    _demand(abs(usable - queues.usable) < 1e-6, f"{usable} cores may get work, queues count {queues.usable}")
     for name, lock in state.locks.items():
         owner = state.spans.get(lock.span)
         owned = owner is not None and owner.has(lock.index) and name in state.locks.by_span.get(lock.span, ())
@@ -329,6 +351,9 @@ def picture(state: State) -> dict[str, object]:
             },
             state.last_pilot,
         ),
+        "queues": {
+            queue.name: (queue.spec, round(queue.cores, 6), queue.ready) for queue in state.named_queues.defined()
+        },
         "first": {r.id: r.urgent for r in state.records.values() if r.ready},
         "locks": {name: (lock.span, lock.index) for name, lock in state.locks.items()},
         "watch": (state.watch.seen.by_record, state.watch.endings),

@@ -63,6 +63,7 @@ def executor_resized(state: State, effects: Effects | None, fact: facts.Executor
     if executor.pilot:
         executor_has_other_cores(state, executor, fact)
     executor.resize(fact)
+    state.named_queues.recount(executor)
     state.update_open(executor)
 
 
@@ -74,6 +75,7 @@ def executor_suspended(state: State, effects: Effects | None, fact: facts.Execut
         executor.suspensions += 1
     executor.trouble = 0
     state.set_timer(fact.until, TimerKind.SUSPENSION, fact.executor)
+    state.named_queues.recount(executor)
     state.update_open(executor)
 
 
@@ -81,6 +83,7 @@ def executor_resumed(state: State, effects: Effects | None, fact: facts.Executor
     """It gets work again."""
     executor = state.executors[fact.executor]
     executor.suspended = 0.0
+    state.named_queues.recount(executor)
     state.update_open(executor)
 
 
@@ -91,6 +94,7 @@ def executor_drained(state: State, effects: Effects | None, fact: facts.Executor
         executor.draining = True
         if not executor.away:
             state.forget_host(executor.host)
+        state.named_queues.recount(executor)
     state.update_open(executor)
 
 

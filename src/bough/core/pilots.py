@@ -238,9 +238,12 @@ def like_those_of(site: SiteRecord) -> ExecutorRecord | None:
 def could_fit(state: State, site: SiteRecord, needs: Needs) -> bool:
     """Whether an executor of a site could run a task with these needs; while nothing is known: perhaps.
 
-    A pilot has its time: tasks that are all expected to run longer than that are not for it.
+    A pilot has its time: tasks that are all expected to run longer than that are not for it. Nor are those of a queue
+    that does not run its tasks there.
     """
     assert site.spec is not None
+    if needs.queue and not state.named_queues[needs.queue].admits(site.name):
+        return False
     if site.spec.lifetime and not state.demand.could_end_within(needs, site.spec.lifetime):
         return False
     known = like_those_of(site)

@@ -130,6 +130,11 @@ def _pilot(state: State, fact: facts.PilotQueued | facts.PilotReleased | facts.P
     return f"pilot {fact.pilot} is queued already" if isinstance(fact, facts.PilotQueued) and pilot.handle else ""
 
 
+def _queue_removed(state: State, fact: facts.QueueRemoved) -> str:
+    queue = state.named_queues.records.get(fact.queue)
+    return "" if queue is not None and queue.is_defined else f"there is no queue {fact.queue}"
+
+
 def _resized(state: State, fact: facts.ExecutorResized) -> str:
     executor = state.executors.get(fact.executor)
     return "" if executor is not None and executor.wide else f"there is no relay {fact.executor}"
@@ -139,7 +144,7 @@ def _resized(state: State, fact: facts.ExecutorResized) -> str:
 
 
 def _submitted(state: State, fact: facts.Submitted) -> str:
-    return validation.check_submission(state, fact) or ""
+    return validation.check_submission(state, fact, replayed=True) or ""
 
 
 def _pages(state: State, fact: news.PagesAdded) -> str:
@@ -175,6 +180,8 @@ def _placed(state: State, fact: facts.Placed) -> str:
         return f"the span {fact.span} is there already"
     if record.queue.limits and record.queue.spare <= 0:
         return f"as many tasks of its group as may run at once do, without record {fact.record}"
+    if record.needs.queue and not record.queue.named.room(record.queue.cores):
+        return f"as many tasks of its queue as may run at once do, without record {fact.record}"
     wanted = WAITING if fact.behind and isinstance(record, TaskRecord) else READY
     return _unless_all(record, bytes((wanted,)), fact.start, fact.stop)
 
@@ -279,6 +286,7 @@ _LOOK: dict[type, Callable[..., str]] = {
     facts.CheckpointKept: _checkpoint,
     facts.SiteRemoved: _defined_site,
     facts.PilotAsked: _defined_site,
+    facts.QueueRemoved: _queue_removed,
     facts.PilotQueued: _pilot,
     facts.PilotReleased: _pilot,
     facts.PilotEnded: _pilot,

@@ -198,7 +198,8 @@ def _forget(state: State, effects: Effects | None, workflow: Workflow) -> None:
     root.children.remove(group)
     root.unfinished -= not group.finished  # of a journal whose facts about it were removed, its end among them
     root.child_names.discard(group.name)
-    state.forget_queues(workflow.run)
+    state.forget_queues(workflow)
+    workflow.shares.clear()  # they know it: without this only the garbage collector would free it
     for template in templates:  # those that were used last are the last to be forgotten
         if template in state.runtimes:
             state.runtimes[template] = state.runtimes.pop(template)

@@ -35,6 +35,7 @@ def site_left(state: State, effects: Effects | None, fact: facts.SiteLeft) -> No
             if not executor.draining:
                 state.forget_host(executor.host)
             executor.away = True
+            state.named_queues.recount(executor)
             state.update_open(executor)
     site.away, site.reason, site.by_hand, site.deadline = True, fact.reason, fact.by_hand, state.now + fact.grace
     for executor in site.executors.values():
@@ -50,6 +51,7 @@ def site_returned(state: State, effects: Effects | None, fact: facts.SiteReturne
         executor.away = False
         if not executor.draining:
             state.count_host(executor.host)
+        state.named_queues.recount(executor)
         state.update_open(executor)
     state.pilots_due = True
     forget_if_plain(state, fact.site)
@@ -62,6 +64,7 @@ def add_executor(state: State, executor: ExecutorRecord) -> None:
     executor.away = site.away
     state.executors[executor.id] = executor
     state.cores += executor.capacity.cores
+    state.named_queues.recount(executor)
     if not (executor.draining or executor.away):
         state.count_host(executor.host)
 
@@ -71,6 +74,7 @@ def remove_executor(state: State, executor: ExecutorRecord) -> None:
     del state.executors[executor.id]
     state.open_executors.pop(executor.id, None)
     state.cores -= executor.capacity.cores
+    state.named_queues.recount(executor)
     if not (executor.draining or executor.away):
         state.forget_host(executor.host)
     del state.sites[executor.site].executors[executor.id]

@@ -31,6 +31,7 @@ from bough.model.events.facts import ExecutorJoined, PilotAsked
 from bough.model.files import FileSpec
 from bough.model.ids import ROOT, BlobId, ExecutorId, Seconds, SpanId
 from bough.model.outcomes import Failure, Success
+from bough.model.queue_specs import QueueSpec
 from bough.model.ranges import Ranges
 from bough.model.resources import Needs
 from bough.model.reuse_scope import ReuseScope
@@ -223,6 +224,7 @@ class Snapshot(msgspec.Struct):
     endings: list[tuple[int, list[Ending]]] = []  # by span
     seen: list[tuple[int, dict[int, Seen]]] = []  # by record and element
     populations: list[KeptPopulation] = []
+    queues: dict[str, QueueSpec] = {}  # by name: those that have a definition
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -263,6 +265,7 @@ def take(state: State) -> bytes:
             pilots=[_pilot(pilot) for pilot in state.pilots.values()],
             last_pilot=state.last_pilot,
             populations=[one.kept() for one in state.populations.all()],
+            queues={queue.name: queue.spec for queue in state.named_queues.defined()},
         )
     )
 
@@ -433,11 +436,25 @@ def _restore_sites(state: State, kept: Snapshot) -> None:
     state.last_pilot = kept.last_pilot
 
 
+def _restore_executors(state: State, kept: Snapshot) -> None:
+    brought = {pilot.pilot: pilot.executors for pilot in kept.pilots}
+    for one in kept.executors:
+        executor = ExecutorRecord(one.joined) if one.joined.each is None else RelayExecutorRecord(one.joined)
+        executor.draining, executor.suspended = one.draining, one.suspended
+        executor.suspensions, executor.trouble = one.suspensions, one.trouble
+        executor.came, executor.begun, executor.idle_since, executor.used, executor.wasted = one.usage
+        add_executor(state, executor)
+        if brought.get(executor.pilot) is None or executor.id in (brought[executor.pilot] or ()):
+            pilots.executor_restored(state, executor)
+
+
 def restore(state: State, data: bytes) -> None:
     """Fill an empty state from a snapshot."""
     kept = decode(data)
     state.turn, state.now, state.last_span = kept.turn, kept.now, kept.last_span
     state.run, state.stopping = kept.run, kept.stopping
+    for name, queue in kept.queues.items():
+        state.named_queues.define(name, queue)
     state.runtimes = {template: RunTime(mean, seen) for template, mean, seen in kept.runtimes}
     root = state.groups[ROOT]
     _restore_workflow(state, root, next(one for one in kept.workflows if one.group == ROOT))
@@ -452,15 +469,7 @@ def restore(state: State, data: bytes) -> None:
     _restore_sites(state, kept)
     for population in kept.populations:
         state.populations.put(Population.restored(population))
-    brought = {pilot.pilot: pilot.executors for pilot in kept.pilots}
-    for one in kept.executors:
-        executor = ExecutorRecord(one.joined) if one.joined.each is None else RelayExecutorRecord(one.joined)
-        executor.draining, executor.suspended = one.draining, one.suspended
-        executor.suspensions, executor.trouble = one.suspensions, one.trouble
-        executor.came, executor.begun, executor.idle_since, executor.used, executor.wasted = one.usage
-        add_executor(state, executor)
-        if brought.get(executor.pilot) is None or executor.id in (brought[executor.pilot] or ()):
-            pilots.executor_restored(state, executor)
+    _restore_executors(state, kept)
     for kept_span in kept.spans:
         span = _restored(state, kept_span, state.executors[ExecutorId(kept_span.executor)])
         if kept_span.replica:

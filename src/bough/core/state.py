@@ -13,10 +13,12 @@ from typing import cast
 from bough.core.records.array_record import DONE, HELD, OCCUPYING_STATES, PLACED, READY, WAITING, ArrayRecord, Record
 from bough.core.records.attempts import AttemptIndex, Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
-from bough.core.records.group_record import GroupRecord, Workflow
+from bough.core.records.fair_index import FairIndex
+from bough.core.records.group_record import GroupRecord, QueueKey, Share, Workflow
 from bough.core.records.locks import LockTable
 from bough.core.records.pilot_record import PilotRecord
 from bough.core.records.population_record import PopulationIndex
+from bough.core.records.queue_record import QueueTable
 from bough.core.records.ready_queue import DemandIndex, LimitTree, ReadyQueue, is_valid
 from bough.core.records.site_record import SiteRecord
 from bough.core.records.task_record import TaskRecord
@@ -32,7 +34,6 @@ from bough.policy.interface import Policies
 _FIRST_ENDED = int(TaskState.DONE)
 
 Like = tuple[TaskSpec, GroupRecord, RunTime, ReadyQueue]  # what tasks that are alike have in common
-QueueKey = tuple[Needs, int, int, str]  # needs, run, innermost group with a limit, host
 Timer = tuple[Seconds, int, int, int]  # (when, a `TimerKind`, id, index)
 
 
@@ -84,8 +85,11 @@ class State:
         self.used_runtimes = 0  # of these, when it was last looked which of them are in use
         self.queues: dict[QueueKey, ReadyQueue] = {}
         self.limit_trees: dict[tuple[Needs, int, str], LimitTree] = {}  # of queues under limits
-        self.demand = DemandIndex()  # ready tasks by shape of needs
-        self.waiting: dict[ReadyQueue | LimitTree, None] = {}  # the queues that may hold something
+        self.named_queues = QueueTable(self.executors)
+        self.demand = DemandIndex(self.named_queues)  # ready tasks by shape of needs
+        self.fair = FairIndex(self.named_queues)  # whose turn it is
+        self.waiting = self.fair.waiting  # the same, and that below: most that becomes ready is in both
+        self._touched = self.fair.touched
         self.shared_specs: dict[BlobId, Like] = {}  # by body: the last kind of loose tasks, see `loose.py`
         self.held_groups = 0
         self.timed_groups = 0  # that have a time limit
@@ -113,31 +117,50 @@ class State:
         queue = self.queues.get(key)
         if queue is None:
             queue = self.queues[key] = self._new_queue(needs, group, place)
+            group.workflow.queue_keys.append(key)
         return queue
 
     def _new_queue(self, needs: Needs, group: GroupRecord, place: str) -> ReadyQueue:
         workflow = group.workflow
         shape = self.demand.shape_of(needs)
+        share = self.share_of(workflow, needs.queue)
         if not group.limits:
-            queue = ReadyQueue(shape, workflow, (), place)
-            shape.queues[queue] = None
+            queue = ReadyQueue(shape, share, (), place)
+            shape.queues[queue] = share.roots[queue] = None
             return queue
         key = (needs, workflow.run, place)
         tree = self.limit_trees.get(key)
         if tree is None:
-            tree = self.limit_trees[key] = LimitTree(shape, workflow, place)
-            shape.queues[tree] = None
+            tree = self.limit_trees[key] = LimitTree(shape, share, place, self.fair.touch)
+            shape.queues[tree] = share.roots[tree] = None
         return tree.queue_under(group.limits)
 
-    def forget_queues(self, run: int) -> None:
+    def share_of(self, workflow: Workflow, queue: str = "") -> Share:
+        """What a workflow holds through a named queue."""
+        share = workflow.shares.get(queue)
+        if share is None:
+            share = workflow.shares[queue] = Share(workflow, self.named_queues[queue], self.fair.marked)
+        return share
+
+    def offer_all(self) -> None:
+        """The limits of a queue have changed: ask the policies again."""
+        self.due = self.pilots_due = True
+
+    def roots_of(self, workflow: Workflow) -> list[ReadyQueue | LimitTree]:
+        """The queues of a workflow that may hold something."""
+        roots = (root for share in workflow.shares.values() for root in share.roots)
+        return [root for root in roots if root in self.waiting]
+
+    def forget_queues(self, workflow: Workflow) -> None:
         """The queues of a workflow go, with all that is in them."""
-        for key in [key for key in self.queues if key[1] == run]:
+        for share in workflow.shares.values():
+            self.fair.remove(share)
+        for key in workflow.queue_keys:
             queue = self.queues.pop(key)
-            self.waiting.pop(queue.root, None)
             queue.clear()
             self.demand.forget(queue.root)
-        for tree in [key for key in self.limit_trees if key[1] == run]:
-            del self.limit_trees[tree]
+            self.limit_trees.pop((key[0], key[1], key[3]), None)
+        workflow.queue_keys.clear()
 
     def runtime_of(self, template: str | int) -> RunTime:
         """What is known of the run time of a template."""
@@ -284,7 +307,9 @@ class State:
             except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the machine
                 self.complaints.append(f"the policy could not rank task {number_of(record.id)}: {error!r}")
         queue.push(record, rank)
-        self.waiting[queue.root if queue.limits else queue] = None
+        root = queue.root if queue.limits else queue
+        if root not in self._touched:
+            self._touched[root] = self.waiting[root] = None
         self.due = True
 
     def requeue(self, record: Record, queue: ReadyQueue) -> None:
@@ -321,7 +346,7 @@ class State:
         """Where the tasks of a record that go next should not go, as long as there is another place for them."""
         avoid = record.avoid
         others = (x for x in self.executors.values() if x.id not in avoid and not (x.draining or x.away))
-        return avoid if any(executor.could_fit(record.needs) for executor in others) else ()
+        return avoid if any(self.named_queues.could_fit(executor, record.needs) for executor in others) else ()
 
     def count_host(self, host: str) -> None:
         """One executor more gets work on a host."""

@@ -30,6 +30,7 @@ from bough.describe.plan import (
     file_writers,
     read_amount,
     read_growing,
+    read_queue_name,
     read_site_names,
     show_growing,
     without_gc,
@@ -55,12 +56,13 @@ class FlatTask(NamedTuple):
     monitors: tuple[str, ...] = ()  # as `model.monitor_text` reads them
     sites: tuple[str, ...] = ()  # where it may run
     requires: str = ""  # of the executor's attributes
+    queue: str = ""  # a named queue of the server
     line: int = 0  # where it begins, from 1; 0: it was not read from a text
 
 
 NAME = re.compile(r"[\w.+@%~-]+\Z")
 _OPTION = re.compile(r"[A-Za-z_]\w*=")
-_OPTIONS = ("after", "cores", "memory", "timeout", "retries", "in", "out", "monitor", "sites", "requires")
+_OPTIONS = ("after", "cores", "memory", "timeout", "retries", "in", "out", "monitor", "sites", "requires", "queue")
 _MONITOR = "monitor="
 _WORD = re.compile(r"(?:monitor|requires)='[^']*'(?=\s|\Z)|\S+")
 
@@ -113,6 +115,7 @@ def show_task(task: FlatTask) -> str:
         words.append(f"timeout={show_growing(task.timeout, task.timeout_growth)}")
     if task.retries:
         words.append(f"retries={task.retries}")
+    words += [f"queue={task.queue}"] if task.queue else []
     if task.reads:
         words.append("in=" + show_paths(task.reads))
     if task.writes:
@@ -236,6 +239,7 @@ def _read_task(line: str, number: int, filename: str) -> FlatTask:
         monitors=monitors,
         sites=said.get("sites", ()),
         requires="".join(said.get("requires", ())),
+        queue="".join(said.get("queue", ())),
         line=number,
     )
 
@@ -299,6 +303,7 @@ _READERS: dict[str, Callable[[str, str], tuple[str, ...]]] = {
     "out": read_paths,
     "sites": lambda _, value: tuple(read_site_names(value)),
     "requires": lambda _, value: (read_quoted(value).strip(),),
+    "queue": lambda _, value: (read_queue_name(value),),
 }
 
 
@@ -385,5 +390,6 @@ def _plan_task(task: FlatTask, file: str) -> PlanTask:
         monitors=list(task.monitors),
         sites=list(task.sites),
         requires=task.requires,
+        queue=task.queue,
         where=Where(file, task.line),
     )

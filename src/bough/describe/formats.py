@@ -182,9 +182,11 @@ def left_out(plan: Plan, form: str) -> str:
     found += [(groups, "group")] if form in {*_WITHOUT_MONITORS, "mqsub"} else []
     said = " and ".join(f"{count} {noun}{'s' if count > 1 else ''}" for count, noun in found if count)
     lines = [f"{form} has no place for monitors: those of {said} are left out"] if said else []
-    bound = sum(bool(task.sites or task.requires) for _, group in plan.walk() for task in group.all_tasks())
+    tasks_there = [task for _, group in plan.walk() for task in group.all_tasks()]
+    bound = sum(bool(task.sites or task.requires or task.queue) for task in tasks_there)
     if bound and form in _WITHOUT_MONITORS:
-        lines.append(f"{form} has no place for sites and requirements: those of {counted(bound, 'task')} are left out")
+        what = "sites, requirements and queues"
+        lines.append(f"{form} has no place for {what}: those of {counted(bound, 'task')} are left out")
     return "; ".join(lines)
 
 

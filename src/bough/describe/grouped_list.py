@@ -68,6 +68,7 @@ _TASK_KEYS = (
     "monitor",
     "sites",
     "requires",
+    "queue",
 )
 _GROUP_KEYS = ("level", "pipeline", "match", "barrier", "limit", "retries", "timeout", "monitor")
 _SAFE = "/:@+,~=^()[]{}!*'\"<>|&;$?`\\"

@@ -5,7 +5,7 @@ tasks, its epilogue; own tasks run one after the other unless the group is no pi
 of a group ("Night_0/Field_0_1") or the name of a task, which is unique in the plan.
 
 Descriptions write attributes of tasks as key=value. `release`, `affinity`, `final`, `memo` are yes or no; `cores`,
-`memory`, `timeout`, `retries`, `priority` amounts, `after` and `name` texts; `monitor` is a text of
+`memory`, `timeout`, `retries`, `priority` amounts, `after`, `queue` and `name` texts; `monitor` is a text of
 `model.monitor_text`, and may be given several times; every other key is the user's own. What is written reads back as
 the same task.
 Rule: everything knows the line it was read from, so that every mistake is reported with file and line.
@@ -34,6 +34,8 @@ from bough.model.bounds import (
     Factor,
     FilePath,
     Name,
+    QueueName,
+    QueueRef,
     SiteName,
     Text,
     Whole,
@@ -93,6 +95,7 @@ class PlanTask(msgspec.Struct, omit_defaults=True):
     monitors: list[str] = []  # what watches it, as texts
     sites: list[str] = []  # where it may run; empty: anywhere
     requires: str = ""  # of the executor's attributes
+    queue: QueueRef = ""  # the named queue of the server that it goes through
     where: Where = NOWHERE
 
     @property
@@ -405,7 +408,6 @@ GROWING = ("memory", "timeout")
 _TASK_AMOUNTS = ("cores", "memory", "timeout", "retries", "priority")
 _GROUP_AMOUNTS = ("limit", "retries", "timeout")
 MONITORS = ("monitor", "monitors")  # one, or several that newlines separate
-_WHERE = ("sites", "requires")
 _GROUP_SWITCHES = ("pipeline", "match", "barrier")
 _YES = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False, "": False}
 
@@ -427,7 +429,7 @@ def put_on_task(task: PlanTask, key: str, value: str) -> None:
     elif key in MONITORS:
         task.monitors = [*task.monitors, *value.split("\n")]
     elif key in _WHERE:
-        setattr(task, key, read_site_names(value) if key == "sites" else value.strip())
+        setattr(task, key, _WHERE[key](value))
     elif key.startswith("env.") and key != "env.":
         task.env = {**task.env, key[4:]: value}
     elif not key:
@@ -452,12 +454,18 @@ def of_task(task: PlanTask) -> Iterator[tuple[str, str]]:
     for text in task.monitors:
         yield "monitor", text
     yield from [("sites", ",".join(task.sites))] if task.sites else []
-    yield from [("requires", task.requires)] if task.requires else []
-    if task.cwd:
-        yield "cwd", task.cwd
+    yield from [(key, getattr(task, key)) for key in ("requires", "queue", "cwd") if getattr(task, key)]
     for name, text in task.env.items():
         yield f"env.{name}", text
     yield from task.attributes.items()
+
+
+def read_queue_name(value: str) -> str:
+    """The name of a named queue; ValueError says what would be right."""
+    try:
+        return msgspec.convert(value, QueueName)
+    except msgspec.ValidationError:
+        raise ValueError(f"queue={value:.60}: a queue's name has letters, digits and any of . _ -") from None
 
 
 def put_on_group(group: PlanGroup, key: str, value: str) -> None:
@@ -495,6 +503,13 @@ def read_site_names(value: str) -> list[str]:
     if not all(names):
         raise ValueError(f"sites={value:.60}: give one name or several, separated by commas without spaces")
     return names
+
+
+_WHERE: dict[str, Callable[[str], list[str] | str]] = {
+    "sites": read_site_names,
+    "requires": str.strip,
+    "queue": read_queue_name,
+}
 
 
 def _switch(key: str, value: str) -> bool:

@@ -155,7 +155,8 @@ class Draft:
         """A command; the own tasks of a group run one after the other.
 
         Options: release, affinity, final, cores, memory, timeout, retries, priority, name, monitors (a text such as
-        "after:1h -> fail", or a list of them), sites (a name, or a list), requires; others are your own attributes.
+        "after:1h -> fail", or a list of them), sites (a name, or a list), requires, queue; others are your own
+        attributes.
         """
         self._group.tasks.append(self._task(command, options))
 

@@ -42,7 +42,8 @@ class Driver:
         session: a session, a group or `session.options(...)`; by default what `driver.use` chose, or the driver's own.
         consumers: most bundles that are in progress at a time, 2 to 512; by default there is no limit.
         buffer_size: most jobs that have not finished, 100 to 10,000; a producer of more waits for room.
-        queue_name: the group of the session that gets the jobs; by default its own.
+        queue_name: the group of the session that gets the jobs; by default its own. A named queue of a server, which
+            is something else, is an option of what is given as the session: `session.options(queue="night")`.
     """
 
     def __init__(

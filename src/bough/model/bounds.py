@@ -39,6 +39,8 @@ ShortName = Annotated[str, Meta(min_length=1, max_length=200, pattern=NO_NUL)]  
 Label = Annotated[
     str, Meta(max_length=65_536)
 ]  # as a name, where a pattern would cost too much: the core looks for NUL
+QueueName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")]  # of a named queue
+QueueRef = Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,63})?\Z")]  # by a task; empty: the default one
 FilePath = Annotated[str, Meta(max_length=65_536, pattern=NO_NUL)]
 Text = Annotated[str, Meta(max_length=1 << 24)]  # something to read: a message, the end of stderr, a statement
 Excerpt = Annotated[str, Meta(max_length=65_536)]  # of something long to read: a traceback, arguments of a call

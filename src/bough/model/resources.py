@@ -1,4 +1,4 @@
-"""What a task needs and what an executor has: countable amounts by name; and where the task may run.
+"""What a task needs and what an executor has: countable amounts by name; where the task may run, and in which queue.
 
 Rule: amounts are never negative, and a task that fits is one whose every amount is available. A function that says its
 Python runs only where that minor version does, as bytecode differs between them. A command runs under any. A task that
@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from bough.model.bounds import Amount, Name, SiteName, Word
+from bough.model.bounds import Amount, Name, QueueRef, SiteName, Word
 from bough.model.ids import Bytes
 from bough.model.requirements import RequirementText
 
@@ -30,6 +30,7 @@ class Needs(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc
     python: Word = ""  # the minor version that a function needs, as "3.12"; empty: any, as commands do
     sites: SiteNames = ()  # where it may run; empty: anywhere
     requires: RequirementText = ""  # of the executor's attributes, see `model.requirements`; empty: nothing
+    queue: QueueRef = ""  # the named queue that the task goes through, see `model.queue_specs`; empty: the default one
 
     @property
     def is_picky(self) -> bool:
@@ -42,9 +43,10 @@ class Needs(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc
         return {name: amount for name, amount in found.items() if amount}
 
     def __str__(self) -> str:
-        """Read as in "2 cores, 4.0 GB memory, 1 license, Python 3.12 at alpha or beta with memory_gb >= 64"."""
+        """Read as in "2 cores, 4.0 GB memory, 1 license, Python 3.12, queue q at a or b with memory_gb >= 64"."""
         words = describe(self.amounts())
         words += f", Python {self.python}" if self.python else ""
+        words += f", queue {self.queue}" if self.queue else ""
         words += f" at {' or '.join(self.sites)}" if self.sites else ""
         return f"{words} with {self.requires}" if self.requires else words
 

@@ -14,9 +14,23 @@ from msgspec import Meta
 
 from bough.errors import ProtocolError, UserError
 from bough.model.availability import Grace, SiteRule
-from bough.model.bounds import Count, Digest, Duration, FilePath, Index, Label, Name, SiteName, Text, Whole, Word
+from bough.model.bounds import (
+    Count,
+    Digest,
+    Duration,
+    FilePath,
+    Index,
+    Label,
+    Name,
+    QueueName,
+    SiteName,
+    Text,
+    Whole,
+    Word,
+)
 from bough.model.ids import ExecutorId, MemoKey, RecordId
 from bough.model.observations import SeenTask
+from bough.model.queue_specs import QueueSpec
 from bough.model.site_specs import DefinedName, SiteSpec
 from bough.wire.here_questions import HereQuestion
 from bough.wire.probes import DEEDS, ProbeQuestion, ProbeResult
@@ -137,6 +151,32 @@ class LoginSite(Question[Fields], frozen=True, array_like=True, tag="lgnsite"):
     changes: ClassVar[bool] = True
     site: SiteName
     done: bool = False
+
+
+class Queues(Question[list[Fields]], frozen=True, array_like=True, tag="queues"):
+    """Those that are defined by name, then the default queue, whose name is empty, and others that tasks still name.
+
+    Each {"queue", "defined", "limits" (of `QueueSpec`), "shown", "waiting", "running", "cores"}.
+    """
+
+
+class DefineQueue(Question[Fields], frozen=True, array_like=True, tag="defqueue"):
+    """Make a named queue, or give it other limits; the queue as `Queues` shows it.
+
+    `change`: it must be there already, otherwise it must not.
+    """
+
+    changes: ClassVar[bool] = True
+    queue: QueueName
+    spec: QueueSpec
+    change: bool = False
+
+
+class RemoveQueue(Question[Fields], frozen=True, array_like=True, tag="delqueue"):
+    """Take the definition of a named queue away; {"queue", "waiting", "running"}: tasks that have no limits now."""
+
+    changes: ClassVar[bool] = True
+    queue: QueueName
 
 
 class Statistics(Question[list[Fields]], frozen=True, array_like=True, tag="statistics"):
@@ -423,6 +463,9 @@ AnyQuestion = (
     | Sites
     | SetSiteRule
     | MoveSite
+    | Queues
+    | DefineQueue
+    | RemoveQueue
     | DefineSite
     | RemoveSite
     | CheckSite

@@ -71,4 +71,5 @@ def test_a_dry_run_shows_what_is_missing(filled: Workshop, bough: Call) -> None:
         "monitors": [],
         "sites": [],
         "requires": "",
+        "queue": "",
     }

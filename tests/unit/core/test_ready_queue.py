@@ -53,7 +53,7 @@ def drain(queue: ReadyQueue) -> list[int]:
 
 
 def test_the_lowest_key_comes_first() -> None:
-    queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
+    queue = ReadyQueue(Shape(ONE_CORE, STATE.named_queues[""]), STATE.share_of(STATE.groups[ROOT].workflow))
     records = ready_records(4)
     for record, key in zip(records, [2.0, 1.0, 3.0, 0.0], strict=True):
         put(queue, record, key)
@@ -61,7 +61,7 @@ def test_the_lowest_key_comes_first() -> None:
 
 
 def test_a_record_that_moves_to_another_key_is_found_once() -> None:
-    queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
+    queue = ReadyQueue(Shape(ONE_CORE, STATE.named_queues[""]), STATE.share_of(STATE.groups[ROOT].workflow))
     first, second = ready_records(2)
     put(queue, first, 1.0)
     put(queue, second, 2.0)
@@ -70,7 +70,7 @@ def test_a_record_that_moves_to_another_key_is_found_once() -> None:
 
 
 def test_pushing_the_same_key_again_adds_nothing() -> None:
-    queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
+    queue = ReadyQueue(Shape(ONE_CORE, STATE.named_queues[""]), STATE.share_of(STATE.groups[ROOT].workflow))
     (record,) = ready_records(1)
     put(queue, record, 1.0)
     put(queue, record, 1.0)
@@ -78,7 +78,7 @@ def test_pushing_the_same_key_again_adds_nothing() -> None:
 
 
 def test_a_record_that_is_not_ready_any_more_is_dropped_when_it_surfaces() -> None:
-    queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
+    queue = ReadyQueue(Shape(ONE_CORE, STATE.named_queues[""]), STATE.share_of(STATE.groups[ROOT].workflow))
     first, second = ready_records(2)
     put(queue, first, 1.0)
     put(queue, second, 2.0)
@@ -90,7 +90,7 @@ def test_a_record_that_is_not_ready_any_more_is_dropped_when_it_surfaces() -> No
 
 
 def test_a_dropped_record_can_come_back_under_its_old_key() -> None:
-    queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
+    queue = ReadyQueue(Shape(ONE_CORE, STATE.named_queues[""]), STATE.share_of(STATE.groups[ROOT].workflow))
     (record,) = ready_records(1)
     put(queue, record, 1.0)
     hold(record)
@@ -108,7 +108,7 @@ def pop(queue: ReadyQueue) -> Entry:
 
 
 def test_what_was_looked_at_is_put_back_in_its_place() -> None:
-    queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
+    queue = ReadyQueue(Shape(ONE_CORE, STATE.named_queues[""]), STATE.share_of(STATE.groups[ROOT].workflow))
     for record in ready_records(3):
         put(queue, record, float(record.id))
     looked_at = [pop(queue), pop(queue)]
@@ -118,7 +118,7 @@ def test_what_was_looked_at_is_put_back_in_its_place() -> None:
 
 
 def test_what_was_placed_meanwhile_is_not_put_back() -> None:
-    queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
+    queue = ReadyQueue(Shape(ONE_CORE, STATE.named_queues[""]), STATE.share_of(STATE.groups[ROOT].workflow))
     (record,) = ready_records(1)
     put(queue, record, 1.0)
     entry = pop(queue)
@@ -131,7 +131,7 @@ def test_what_was_placed_meanwhile_is_not_put_back() -> None:
 
 
 def test_an_entry_of_an_older_key_is_not_put_back() -> None:
-    queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
+    queue = ReadyQueue(Shape(ONE_CORE, STATE.named_queues[""]), STATE.share_of(STATE.groups[ROOT].workflow))
     (record,) = ready_records(1)
     put(queue, record, 1.0)
     entry = pop(queue)
@@ -142,7 +142,7 @@ def test_an_entry_of_an_older_key_is_not_put_back() -> None:
 
 
 def test_one_whose_priority_changes_and_changes_back_keeps_its_place_and_is_found_once() -> None:
-    queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
+    queue = ReadyQueue(Shape(ONE_CORE, STATE.named_queues[""]), STATE.share_of(STATE.groups[ROOT].workflow))
     first, second, third = ready_records(3)
     for record in (first, second, third):
         put(queue, record, 0.0)
@@ -153,7 +153,7 @@ def test_one_whose_priority_changes_and_changes_back_keeps_its_place_and_is_foun
 
 
 def test_what_was_taken_and_is_not_ready_any_more_can_come_again() -> None:
-    queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
+    queue = ReadyQueue(Shape(ONE_CORE, STATE.named_queues[""]), STATE.share_of(STATE.groups[ROOT].workflow))
     (record,) = ready_records(1)
     put(queue, record, 0.0)
     entry = queue.take()
@@ -194,9 +194,9 @@ def test_needs_that_no_executor_can_meet_are_named_with_the_task_that_goes_next(
 
 
 def test_shapes_that_nothing_uses_any_more_are_forgotten() -> None:
-    index = DemandIndex()
-    workflow = STATE.groups[ROOT].workflow
-    one, other = (ReadyQueue(index.shape_of(needs(3)), workflow) for _ in range(2))
+    index = DemandIndex(STATE.named_queues)
+    share = STATE.share_of(STATE.groups[ROOT].workflow)
+    one, other = (ReadyQueue(index.shape_of(needs(3)), share) for _ in range(2))
     shape = one.shape
     assert shape is other.shape
     shape.queues = {one: None, other: None}

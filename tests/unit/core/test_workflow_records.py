@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+from bough.core.machine import Machine
 from bough.core.queries.facade import Queries
 from bough.model.events import facts, news
 from bough.model.ids import GroupId
 from bough.model.tasks import Dep, On
-from bough.testing.builders import array, executor, group, needs, task
+from bough.policies.placement.fifo import Fifo
+from bough.policy.interface import Policies
+from bough.testing.builders import array, executor, group, needs, submit, task
 from tests.unit.core.core_bench import BOOM, Bench
 
 
@@ -121,3 +124,32 @@ def test_memos_are_a_workflows_own_matter() -> None:
     assert [order.record for order in bench.recalls] == [100]
     assert bench.states(100, 200) == ["waiting", "ready"]
     assert Queries(bench.machine).run_of(100) == 2
+
+
+def looks_of_a_turn(workflows: int) -> float:
+    """Bids that are computed for each turn in which a task ends and another one is chosen."""
+    machine = Machine(Policies(Fifo()))
+    machine.turn(0.0, [facts.RunOpened(1, "server", "h", 1), executor(1, 2)])
+    for run in range(2, workflows + 2):
+        machine.turn(0.0, [opened(run), submit(*(task(10 * run + n, group=run) for n in range(3)))])
+    fair, turns = machine.state.fair, 20
+    before = fair.looks
+    for _ in range(turns):
+        span = next(iter(machine.state.spans.values()))
+        machine.turn(0.0, [news.WorkSucceeded(span.id, 0, 1, 10.0)])
+    return (fair.looks - before) / turns
+
+
+def test_choosing_between_many_workflows_costs_what_changed() -> None:
+    few, many = looks_of_a_turn(20), looks_of_a_turn(400)
+    assert few == many
+    assert many < 10
+
+
+def test_what_was_passed_over_because_nothing_fits_costs_no_look_at_each_workflow() -> None:
+    bench = service(1, *range(2, 60))
+    bench.submit(*(task(100 + run, group=run, needs=needs(4)) for run in range(2, 60)))
+    fair = bench.machine.state.fair
+    before = fair.looks
+    bench.machine.turn(1.0, [submit(task(1000, group=2))])
+    assert fair.looks - before < 10

@@ -1,4 +1,4 @@
-"""Sites and requirements in workflow descriptions: read, written, and refused with their line."""
+"""Sites, requirements and queues in workflow descriptions: read, written, and refused with their line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bough.describe.formats import left_out
 from bough.describe.plan import Plan, PlanTask, of_task, put_on_task
 from bough.errors import InvalidWorkload
 
-LINE = """sites=beta,alpha requires='memory_gb >= 64 and "avx512" in cpu' :: ./simulate"""
+LINE = """queue=night sites=beta,alpha requires='memory_gb >= 64 and "avx512" in cpu' :: ./simulate"""
 
 
 def test_a_flat_list_says_where_its_tasks_run() -> None:
@@ -19,6 +19,7 @@ def test_a_flat_list_says_where_its_tasks_run() -> None:
     (step,) = flat_list.flat_steps([task], "list.txt")
     assert step.task is not None
     assert (step.task.sites, step.task.requires) == (["alpha", "beta"], task.requires)
+    assert task.queue == step.task.queue == "night"
     (again,) = flat_list.read(flat_list.write([task]), "again.txt")
     assert again == task
 
@@ -27,21 +28,21 @@ def test_a_flat_list_says_where_its_tasks_run() -> None:
 def test_a_list_with_groups_reads_back_what_it_wrote(requires: str) -> None:
     plan = grouped_list.read("group=align release=yes :: ./first", "list.txt")
     task = plan.root.groups[0].tasks[0]
-    task.sites, task.requires = ["alpha", "beta"], requires
+    task.sites, task.requires, task.queue = ["alpha", "beta"], requires, "night"
     again = grouped_list.read(grouped_list.write(plan), "again.txt").root.groups[0].tasks[0]
-    assert (again.sites, again.requires) == (task.sites, task.requires)
+    assert (again.sites, again.requires, again.queue) == (task.sites, task.requires, "night")
 
 
 def test_they_are_attributes_as_others_are() -> None:
     task = PlanTask("true")
     put_on_task(task, "sites", "beta,alpha")
     put_on_task(task, "requires", "cores > 1")
-    assert dict(of_task(task)) == {"sites": "alpha,beta", "requires": "cores > 1"}
+    put_on_task(task, "queue", "night")
+    assert dict(of_task(task)) == {"sites": "alpha,beta", "requires": "cores > 1", "queue": "night"}
     plan = Plan()
     plan.root.tasks = [task]
-    assert (
-        left_out(plan, "wfformat") == "wfformat has no place for sites and requirements: those of 1 task are left out"
-    )
+    said = "wfformat has no place for sites, requirements and queues: those of 1 task are left out"
+    assert left_out(plan, "wfformat") == said
     assert not left_out(plan, "flat")
 
 
@@ -50,6 +51,7 @@ def test_they_are_attributes_as_others_are() -> None:
     [
         ("sites=alpha,, :: true", "list.txt:1: sites=alpha,,: give one name or several"),
         ("requires='cores >' :: true", "list.txt:1: true: requires is 'cores >'; it is not an expression"),
+        ("queue=a/b :: true", "list.txt:1: queue=a/b: a queue's name has letters"),
         ("requires=open() :: true", "list.txt:1: true: requires is 'open()'; Call cannot stand in it"),
         (f"sites={'x' * 300} :: true", "list.txt:1: true: sites is"),
     ],

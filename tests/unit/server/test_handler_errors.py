@@ -13,6 +13,7 @@ from bough.model.availability import SiteRule
 from bough.model.events.facts import ElementFailed, SpanEnded
 from bough.model.events.news import CallsEnded, WorkFailed, WorkSucceeded
 from bough.model.outcomes import Cause, Failure
+from bough.model.queue_specs import QueueSpec
 from bough.model.site_specs import SiteSpec
 from bough.model.tasks import Kind, TaskSpec
 from bough.testing.builders import question
@@ -126,10 +127,12 @@ def test_who_may_only_read_is_refused_what_changes_something(
     given = {
         "count": 5, "digests": [], "run": 1, "record": 1, "name": "me", "workflows": ["one"], "seconds": 0.0,
         "question": here_questions.Alive(), "site": "b", "rule": SiteRule(), "away": True,
-        "spec": SiteSpec(ssh="host"),
+        "spec": SiteSpec(ssh="host"), "queue": "night",
     }  # fmt: skip
     if kind.cls is questions.Probe:
         given["question"] = FileSize("file")
+    if kind.cls is questions.DefineQueue:
+        given["spec"] = QueueSpec()
     fields = {field.name: given[field.name] for field in kind.fields if field.name in given}
     house.reception.answers.add({kind.cls: broken})
     reader.say(Ask(1, kind.cls(**fields)))

@@ -250,6 +250,11 @@ class Connection:
         self._prepare_wait()
         self._reader.turns.take_back()
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether this is a thread that reads, as in a callback: it cannot wait for an answer."""
+        return threading.get_ident() in self._reader.threads
+
     def will_sleep(self) -> None:
         """A caller is going to wait without reading: the reader's own thread must read."""
         self._reader.turns.take_back()

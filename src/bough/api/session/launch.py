@@ -64,7 +64,8 @@ _MOST_TRIED = 100  # stores that others took while we asked
 class RunDefaults(NamedTuple):
     """Defaults of the sessions that are opened while a run lasts."""
 
-    # Keys: server, name, store, cores, policy, reuse, fresh, fail_fast, echo, numbers, sites. A missing key is silent.
+    # Keys: server, name, store, cores, policy, reuse, fresh, fail_fast, echo, numbers, sites, queue. A missing key is
+    # silent.
     options: Mapping[str, object] = {}
     runs_commands: bool = False  # what commands need is loaded while the server starts
     describes: bool = False  # a whole description is submitted: what the workflow holds need not be told to the session

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
 from bough.api.session import launch, shutdown
 from bough.api.session.launch import DispatchOptions, EmbeddedHost
 from bough.api.submit.submitter import Submitter
-from bough.errors import BoughError, SessionClosed, UserError, WrongType
+from bough.errors import BoughError, SessionClosed, UnknownName, UserError, WrongType
 from bough.model.bounds import Count, Index, shown, within
 from bough.model.events.news import GroupClosed, Kill
 from bough.model.ids import GroupId, RecordId
@@ -235,10 +235,12 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
             import bough.api.submit.commands  # noqa: F401 - used soon
 
         base = AT_SERVICE if self.host.is_remote else DEFAULTS
-        super().__init__(self, read_options(base, {"sites": self.sites}) if self.sites else base)
+        said = {"sites": self.sites or None, "queue": launch.setting("queue", None)}
+        super().__init__(self, read_options(base, said))
         self.submit_call, self.submit_map = calls.submit_call, calls.submit_map
         self.registry = TaskRegistry()
         self.possible_needs: Needs | None = None  # those that were checked last
+        self._queues: set[str] = set()  # the named queues of the server, as far as they were asked for
         self.registry.keeps_dropped = self.host.is_remote
         self.known: dict[int, Task | ArrayElements] = {}  # tasks and arrays of other sessions that were found
         self._existing: ExistingWork | None = None  # what the workflow held when this session joined it
@@ -314,7 +316,7 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
 
     @property
     def base_needs(self) -> Needs:
-        """What it says of every task: the sites it is bound to."""
+        """What it says of every task: the sites it is bound to, and the queue of what names none."""
         return self._settings.needs
 
     @property
@@ -662,7 +664,22 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
     def check_needs(self, needs: Needs) -> None:
         """Refuse what can never run here; at a service an executor that has it may still join."""
         self.host.check_needs(needs)
+        if needs.queue and needs.queue not in self._queues:
+            self._check_queue(needs.queue)
         self.possible_needs = needs
+
+    def _check_queue(self, name: str) -> None:
+        """Refuse a queue that the server does not have; one that is removed later it refuses itself."""
+        if not self.is_remote:
+            raise UserError(
+                f"queue is {name!r}: this session has no queues; they are made at a server: bough queue add"
+            )
+        if self.connection.is_reading:
+            return  # in a callback nothing can be asked for; the server looks, too
+        self._queues = {queue["queue"] for queue in self.connection.ask(questions.Queues()) if queue["defined"]}
+        if name not in self._queues:
+            there = ", ".join(sorted(self._queues)) or "none"
+            raise UnknownName(f"queue is {name!r}: there is no such queue at the server; there are: {there}")
 
     def new_records(self, count: int) -> list[RecordId]:
         """Numbers for tasks, ascending."""

@@ -92,7 +92,7 @@ class SessionLike(Protocol):
 
     @property
     def base_needs(self) -> Needs:
-        """What it says of every task: the sites it is bound to."""
+        """What it says of every task: the sites it is bound to, and the queue of what names none."""
 
     def check_open(self) -> None:
         """Refuse work after shutdown, or in a forked process."""

@@ -23,7 +23,7 @@ from bough.api.futures.task import Task
 from bough.api.pickling import check_sendable
 from bough.api.submit.deferred_calls import value_of_other
 from bough.errors import BadValue, NotRun, WrongType, unknown_keyword
-from bough.model.bounds import Amount, Count, Duration, Name, SiteName, Whole, shown, within
+from bough.model.bounds import Amount, Count, Duration, Name, QueueName, SiteName, Whole, shown, within
 from bough.model.ids import BlobId, read_bytes, read_seconds, split_growth
 from bough.model.refs import Ref, replaced
 from bough.model.requirements import join_requirements, read_requirement
@@ -50,7 +50,7 @@ NAMES = (
     *("cores", "memory", "gpus", "resources", "timeout", "retries", "backoff"),
     *("walltime", "replay", "name", "after", "priority", "memo"),
     *("release", "affinity", "final", "attributes", "monitors", "checkpoint", "checkpoint_file"),
-    *("sites", "requires"),
+    *("sites", "requires", "queue"),
 )
 NO_PLAN = BlobId(b"")
 BESIDE = -1  # in the place of `TaskExtras.same_host_as`: where the task before it ran, whichever that will be
@@ -150,7 +150,7 @@ def _yes(name: str, value: object) -> bool:
 def _needs(base: Needs, said: Mapping[str, object]) -> Needs:
     if said.keys() & {"sites", "requires"}:
         base = _where(base, said)
-    if not said.keys() & {"cores", "memory", "gpus", "resources"}:
+    if not said.keys() & {"cores", "memory", "gpus", "resources", "queue"}:
         return base
     named = dict(base.named)
     resources = said.get("resources", {})
@@ -167,6 +167,7 @@ def _needs(base: Needs, said: Mapping[str, object]) -> Needs:
         named=tuple(sorted((name, amount) for name, amount in named.items() if amount)),
         sites=base.sites,
         requires=base.requires,
+        queue=read_queue(said["queue"]) if "queue" in said else base.queue,
     )
 
 
@@ -203,6 +204,16 @@ def read_sites(given: object) -> tuple[str, ...]:
     if not found:
         raise BadValue("sites is empty; name a site, or leave it out")
     return within("sites", tuple(sorted(set(found))), SiteNames)
+
+
+def read_queue(value: object) -> str:
+    """The name of a named queue."""
+    if not isinstance(value, str):
+        raise WrongType(f"queue is {shown(value)}; give the name of a queue, see bough queue list")
+    try:
+        return within("queue", value, QueueName)
+    except BadValue:
+        raise BadValue(f"queue is {shown(value)}; a queue's name has letters, digits and any of . _ -") from None
 
 
 def _limits(base: Limits, said: Mapping[str, object]) -> Limits:

@@ -74,7 +74,7 @@ def submit_plan(
 def _look_through(session: SessionLike, steps: Sequence[Step]) -> None:
     """Find what cannot be sent, or can never run, before anything is sent."""
     _check_inputs(session, [step.task for step in steps if step.task is not None])
-    possible: dict[tuple[object, ...], Needs] = {(1.0, 0): ONE_CORE}
+    possible: dict[tuple[object, ...], Needs] = {} if session.base_needs.queue else {(1.0, 0): ONE_CORE}
     for step in steps:
         said = step.task
         if said is not None:
@@ -97,18 +97,20 @@ def _look_through(session: SessionLike, steps: Sequence[Step]) -> None:
 
 
 def _needs_key(said: PlanTask) -> tuple[object, ...]:
-    if said.sites or said.requires:
-        return (said.cores, said.memory, *said.sites, said.requires)
+    if said.sites or said.requires or said.queue:
+        return (said.cores, said.memory, *said.sites, said.requires, said.queue)
     return (said.cores, said.memory)
 
 
 def needs_of(said: PlanTask, base: Needs) -> Needs:
     """What a task needs, within what the session says of all of them."""
+    queue = said.queue or base.queue
     if not (said.sites or said.requires or base.is_picky):
-        return Needs(cores=said.cores, memory=said.memory) if said.cores != 1 or said.memory else ONE_CORE
+        special = said.cores != 1 or said.memory or queue
+        return Needs(cores=said.cores, memory=said.memory, queue=queue) if special else ONE_CORE
     where = {"sites": said.sites or None, "requires": said.requires or None}
     needs = read_options(TaskOptions(needs=base), where).needs
-    return msgspec.structs.replace(needs, cores=said.cores, memory=said.memory)
+    return msgspec.structs.replace(needs, cores=said.cores, memory=said.memory, queue=queue)
 
 
 def _check_inputs(session: SessionLike, tasks: Sequence[PlanTask]) -> None:

@@ -60,9 +60,10 @@ class Submitter:
         """The same with options for what is submitted through it.
 
         cores, memory, gpus, resources (a dict), timeout, retries, backoff, walltime, replay, name, after, priority,
-        memo; release (what waits for its group may start when it is done), affinity (it runs where the task before it
-        ran), final (it runs whatever happened), attributes (a dict of your own), monitors (on top of those before);
-        sites (names: it runs at one of them), requires (of the executor: "memory_gb >= 64 and 'avx512' in cpu").
+        queue (a named queue of the server), memo; release (what waits for its group may start when it is done),
+        affinity (it runs where the task before it ran), final (it runs whatever happened), attributes (a dict of your
+        own), monitors (on top of those before); sites (names: it runs at one of them), requires (of the executor:
+        "memory_gb >= 64 and 'avx512' in cpu").
         """
         return SubmitterWithOptions(self._session, self._read(options), self)
 
@@ -119,6 +120,7 @@ class Submitter:
         replay: Amount | None = None,
         name: str | None = None,
         priority: int | None = None,
+        queue: str | None = None,
         memo: bool | None = None,
         release: bool | None = None,
         affinity: bool | None = None,
@@ -160,6 +162,7 @@ class Submitter:
                 "replay": replay,
                 "name": name,
                 "priority": priority,
+                "queue": queue,
                 "memo": memo,
                 "release": release,
                 "affinity": affinity,
@@ -199,6 +202,7 @@ class Submitter:
         replay: Amount | None = None,
         name: str | None = None,
         priority: int | None = None,
+        queue: str | None = None,
         memo: bool | None = None,
         release: bool | None = None,
         attributes: Mapping[str, str | float] | None = None,
@@ -235,6 +239,7 @@ class Submitter:
                 "replay": replay,
                 "name": name,
                 "priority": priority,
+                "queue": queue,
                 "memo": memo,
                 "release": release,
                 "attributes": attributes,

@@ -15,7 +15,7 @@ from bough.cli.targets.locate import add_store_arguments
 from bough.cli.targets.selection import choose_run
 from bough.errors import SiteError, UserError
 
-EXAMPLES = ("bough browse", "bough browse --queue nightly")
+EXAMPLES = ("bough browse", "bough browse --name nightly")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -58,7 +58,7 @@ def _add_take_arguments(parser: argparse.ArgumentParser) -> None:
         " 0 a task; 10 nothing is ready now, ask again; 11 everything has ended; 12 nothing can become ready until"
         " a user acts."
     )
-    parser.add_argument("--queue", "--name", dest="queue", default="", metavar="NAME", help="only of this workflow")
+    parser.add_argument("--name", "--queue", dest="queue", default="", metavar="NAME", help="only of this workflow")
     parser.add_argument("--group", default="", metavar="PATH", help="only of this group, and below it")
     _add_name_argument(parser)
     add_server_argument(parser)
@@ -181,7 +181,7 @@ SUBCOMMANDS = {
     "take": Command(
         (
             "bough take",
-            "bough take --queue nightly --as batch-17",
+            "bough take --name nightly --as batch-17",
             '{ read -r id; command=$(cat); } < <(bough take); bash -c "$command"; bough done $id --exit-code $?',
         ),
         _add_take_arguments,

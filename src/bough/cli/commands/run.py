@@ -120,6 +120,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store", type=path_name, metavar="DIR", help="the folder of its store (default: ./.bough/NAME)"
     )
+    parser.add_argument(
+        "--queue", metavar="NAME", help="with a server: the queue that tasks go through, see bough queue list"
+    )
     _add_emulation_arguments(parser)
     parser.add_argument(
         "--site",
@@ -200,6 +203,7 @@ def _options(args: argparse.Namespace) -> dict[str, object]:
         "fail_fast": args.fail_fast or None,
         "echo": args.echo or None,
         "sites": _sites(args),
+        "queue": args.queue,
     }
 
 

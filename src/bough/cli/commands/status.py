@@ -39,7 +39,7 @@ EXAMPLES = (
     "bough status",
     "bough status --failed",
     "bough status 12.3-40 --json",
-    "bough status --queue nightly --state running",
+    "bough status --name nightly --state running",
     "bough status align --tree",
     "bough status --analyse --plot run.png",
 )

@@ -1,15 +1,17 @@
 """`bough submit`: hand a flat list, a Python script or one command to a server, and return at once.
 
-A command goes into a *queue*, which is nothing but a workflow that stays open: everything that is submitted to it
-by the same name is in one workflow. A file is a workflow of its own, which has finished when all of it has ended; while
-it is running, the file may be changed and submitted again, and the difference is applied.
+A command goes into a workflow that stays open: everything that is submitted `--into` the same name is in one
+workflow. `--queue` names the queue of the server that its tasks go through, see `bough queue`. A file is a workflow of
+its own, which has finished when all of it has ended; while it is running, the file may be changed and submitted again,
+and the difference is applied.
 Rule: what was printed as submitted is on the server's disk.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -38,13 +40,13 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "bough submit -- sort -o sorted.txt in.txt",
-    "bough submit --array 1-1000 --queue sims -- './simulate --seed {index} > out/{index}.txt'",
+    "bough submit --array 1-1000 --into sims --queue night -- './simulate --seed {index} > out/{index}.txt'",
     "bough submit --each-line genes.txt --after 12 --wait -- 'blast {} > {line.stem}.out'",
     "bough submit --monitor 'plateau:score=(-?[0-9.]+),25,1e-4' -- ./fold protein.pdb",
     "bough submit commands.txt",
 )
 
-QUEUE = "default"
+WORKFLOW = "default"
 _WHERE = ("sites", "requires")
 OF_COMMANDS = (
     *("array", "each_line", "after", "cores", "memory", "gpus", "resource", "timeout", "retries", "replay", "priority"),
@@ -61,10 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a flat list or a Python script (with its arguments), or -- and a command",
     )
     parser.add_argument(
-        "--queue",
+        "--into",
         metavar="NAME",
-        help=f"the workflow that it joins (a command: {QUEUE}; a file: its name without the ending)",
+        help=f"the workflow that it joins (a command: {WORKFLOW}; a file: its name without the ending)",
     )
+    parser.add_argument("--queue", metavar="NAME", help="the queue that its tasks go through, see bough queue list")
     parser.add_argument("--name", metavar="NAME", help="of the task; with a file, of the workflow")
     parser.add_argument("--cores", type=amount, metavar="N", help="cores that each task needs")
     parser.add_argument("--memory", metavar="AMOUNT", help="memory of each task, as 4GB; 4GB*2: doubled by retries")
@@ -138,10 +141,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def submit_command(args: argparse.Namespace, words: Sequence[str]) -> SubmittedWork:
-    """Submit a command, or an array of them, to a queue."""
+    """Submit a command, or an array of them, into a workflow that stays open."""
     from bough.api.submit.command_plan import read_around
     from bough.api.submit.options import DEFAULTS, read_options
-    from bough.cli.submit_files import SubmittedWork, Work, open_queue, put
+    from bough.cli.submit_files import SubmittedWork, Work, open_workflow, put
 
     if args.dry_run:
         raise UserError("--dry-run is for a file; a command is run as it stands")
@@ -163,8 +166,8 @@ def submit_command(args: argparse.Namespace, words: Sequence[str]) -> SubmittedW
         around={name: value for name in ("setup", "container") if (value := getattr(args, name)) is not None},
     )
     read_around(work.around)
-    read_options(DEFAULTS, work.options)  # what is wrong with them is said before there is a queue
-    with open_queue(args.server, args.queue or QUEUE) as session:
+    read_options(DEFAULTS, work.options)  # what is wrong with them is said before there is a workflow
+    with through_queue(args), open_workflow(args.server, args.into or WORKFLOW) as session:
         record, tasks = put(session, work)
         indices = work.many.indices if work.many is not None else ""
         return SubmittedWork(session.name, session.welcome.run, [record] if tasks else [], tasks, indices=indices)
@@ -186,24 +189,47 @@ def submit_file(
         if getattr(args, option) is not None:
             raise UserError(f"--{option.replace('_', '-')} is for a command; say it in the file, for its tasks")
     apply_profiles(args, "submit", path, OF_COMMANDS)
-    name = args.queue or args.name
-    if file is None:
-        if args.dry_run:
-            raise UserError("--dry-run is for descriptions; a Python script decides what to run while it runs")
-        return args, run_detached(server_address(args.server), name or stem(path), path, rest)
+    if file is None and args.dry_run:
+        raise UserError("--dry-run is for descriptions; a Python script decides what to run while it runs")
     from bough.describe.plan import without_gc
 
     address = server_address(args.server)
-    with without_gc(for_ever=True):
-        steps = file.steps(rest)
-        if args.dry_run:
-            return args, foresee(address, name or file.stem, steps, whole=file.is_whole)
-        session, ids, amendment = hand_over(address, name or file.stem, steps, whole=file.is_whole)
+    with through_queue(args):
+        name = args.into or args.name
+        if file is None:
+            return args, run_detached(address, name or stem(path), path, rest)
+        with without_gc(for_ever=True):
+            steps = file.steps(rest)
+            if args.dry_run:
+                return args, foresee(address, name or file.stem, steps, whole=file.is_whole)
+            session, ids, amendment = hand_over(address, name or file.stem, steps, whole=file.is_whole)
     submitted = SubmittedWork(session.name, session.welcome.run, list(ids), len(ids))
     if amendment is not None:
         note = told(session.name, amendment)
         submitted = msgspec.structs.replace(submitted, amended=amendment.as_json(), note=note)
     return args, submitted
+
+
+@contextmanager
+def through_queue(args: argparse.Namespace) -> Iterator[None]:
+    """Let all that is submitted meanwhile go through the queue that was named.
+
+    A name that no queue has is taken as that of a workflow, as in versions before this one, and a note says so.
+    """
+    from bough.api.session import launch
+    from bough.cli.targets.live_server import connect_client
+    from bough.wire import questions
+
+    if args.queue is not None and args.into is None:
+        with connect_client(args.server, "submit") as server:
+            there = {one["queue"] for one in server.ask(questions.Queues()) if one["defined"]}
+        if args.queue not in there:
+            choose(json=args.json, quiet=args.quiet).note(
+                f"there is no queue {args.queue}: it is taken as the name of a workflow; say --into {args.queue}"
+            )
+            args.into, args.queue = args.queue, None
+    with launch.run_defaults({"queue": args.queue}):
+        yield
 
 
 def _options_after(args: argparse.Namespace, rest: list[str]) -> argparse.Namespace:

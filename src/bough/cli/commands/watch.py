@@ -30,7 +30,7 @@ from bough.model.selectors import All, Records, Selector
 if TYPE_CHECKING:
     from bough.cli.submit_files import SubmittedWork
 
-EXAMPLES = ("bough watch", "bough watch --queue nightly", "bough watch --json")
+EXAMPLES = ("bough watch", "bough watch --name nightly", "bough watch --json")
 BARS = 16  # letters of the picture of a metric
 LOOK = 0.5  # seconds between two questions
 _RETRY = 1.0

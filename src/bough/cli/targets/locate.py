@@ -55,7 +55,7 @@ def add_store_arguments(parser: argparse.ArgumentParser) -> None:
         "--queue",
         dest="name",
         metavar="NAME",
-        help="the workflow, when there are several (a script's stem, or the queue that was submitted to)",
+        help="the workflow, when there are several (a script's stem, or what was submitted into)",
     )
     parser.add_argument(
         "--store", type=path_name, metavar="DIR", help=f"where stores are, or one store itself (default: ./{HOME})"

@@ -267,7 +267,7 @@ def _limit_anew(group: GroupRecord) -> None:
 
 def _queue_anew(state: State, workflow: Workflow) -> None:
     """Put everything of a workflow into queues that know its limits."""
-    state.forget_queues(workflow.run)
+    state.forget_queues(workflow)
     for group in _groups(workflow.group):
         group.busy = 0
         group.limit_nodes.clear()

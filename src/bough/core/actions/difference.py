@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from bough.core.graph.submission import run_opened
-from bough.core.graph.validation import check_submission
+from bough.core.graph.validation import check_queues, check_submission
 from bough.core.growth import is_like
 from bough.core.records.array_record import Record
 from bough.core.records.group_record import GroupRecord, Workflow
@@ -54,7 +54,8 @@ def why_wrong(state: State, workflow: Workflow, items: Sequence[Item]) -> str | 
     """What is wrong with a description taken by itself: unknown references, names that are there twice, cycles."""
     if not all(isinstance(item, TaskSpec | GroupSpec) for item in items):
         return "a description has no arrays"
-    return check_submission(alone(state, workflow), facts.Submitted(list(items)))
+    description = facts.Submitted(list(items))
+    return check_submission(alone(state, workflow), description, replayed=True) or check_queues(state, items)
 
 
 def alone(state: State, workflow: Workflow) -> State:

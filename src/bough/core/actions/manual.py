@@ -66,8 +66,9 @@ def _choose(state: State, groups: list[GroupRecord], host: str) -> Record | None
     wanted = {group.id for group in groups}
     workflows = {group.workflow for group in groups}
     best: tuple[int, float, Entry] | None = None
-    for queue in [leaf for root in state.waiting for leaf in root.leaves()]:
-        if queue.workflow not in workflows or queue.place in state.hosts or (queue.limits and queue.spare <= 0):
+    roots = [root for workflow in workflows for root in state.roots_of(workflow)]
+    for queue in [leaf for root in roots for leaf in root.leaves()]:
+        if queue.place in state.hosts or ((queue.limits or queue.named.bounded) and queue.spare <= 0):
             continue
         entry = _first(state, queue, wanted)
         near = 1 if not queue.place else 0 if queue.place.rpartition("@")[2] == host else 2

@@ -6,7 +6,7 @@ only what is already there, in groups that nothing waits for; those are found la
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from bough.core.records.array_record import OPEN_STATES
 from bough.core.records.group_record import GroupRecord, Workflow
@@ -22,11 +22,28 @@ from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, TaskSpec
 Node = tuple[str, int]  # ("record" | "gate" | "group", id)
 
 
-def check_submission(state: State, fact: facts.Submitted) -> str | None:
-    """Say why a submission cannot be accepted, or None."""
+def check_submission(state: State, fact: facts.Submitted, *, replayed: bool = False) -> str | None:
+    """Say why a submission cannot be accepted, or None. One that was, and is replayed, need not find its queues."""
     if all(map(_Plain(state), fact.items)):
         return None
-    return _Batch(state, fact.items).refusal()
+    return _Batch(state, fact.items).refusal() or (None if replayed else check_queues(state, fact.items))
+
+
+def check_queues(state: State, items: Iterable[Item]) -> str | None:
+    """Say why items cannot be accepted because of the queues that they name, or None."""
+    for item in items:
+        if isinstance(item, GroupSpec) or not item.needs.queue:  # as most
+            continue
+        name = item.name or f"task {number_of(item.id)}"
+        queue = state.named_queues.records.get(item.needs.queue)
+        if queue is None or not queue.is_defined:
+            there = ", ".join(one.name for one in state.named_queues.defined())
+            known = f"there are: {there}" if there else "queues are made at a server, with bough queue add"
+            return f"{name}: there is no queue {item.needs.queue}; {known}"
+        most = queue.spec.max_cores
+        if most and item.needs.cores > most:
+            return f"{name} asks for {item.needs.cores:g} cores, and queue {queue.name} has at most {most:g}"
+    return None
 
 
 class _Plain:
@@ -43,7 +60,7 @@ class _Plain:
             return False
         if "\0" in item.name or "\0" in item.template or item.payload_path:
             return False  # it wants a closer look
-        if (item.writes or item.reads) and not _declares_paths(item):
+        if item.needs.queue or ((item.writes or item.reads) and not _declares_paths(item)):
             return False
         if item.needs.requires and _check_requirement(item.needs.requires):
             return False

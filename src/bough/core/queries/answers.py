@@ -17,6 +17,7 @@ from bough.core.records.attempts import Span
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.pilot_record import PilotRecord
+from bough.core.records.queue_record import QueueRecord
 from bough.core.records.site_record import SiteRecord, usage_of
 from bough.core.records.task_record import TaskRecord
 from bough.core.records.task_series import Seen
@@ -24,6 +25,7 @@ from bough.core.state import State
 from bough.model import ranges
 from bough.model.availability import SiteRule
 from bough.model.ids import ROOT, ExecutorId, GroupId, RecordId, Seconds, SpanId
+from bough.model.queue_specs import QueueSpec
 from bough.model.resources import Needs
 from bough.model.reuse_scope import ReuseScope
 from bough.model.site_specs import PilotId, PilotState, SiteSpec
@@ -228,6 +230,16 @@ class ExecutorInfo(msgspec.Struct, frozen=True):
         return {name: most - max(0, self.free[name]) for name, most in self.capacity.amounts().items()}
 
 
+class QueueInfo(msgspec.Struct, frozen=True):
+    """A named queue; the one without a name is the default queue."""
+
+    name: str
+    spec: QueueSpec
+    is_defined: bool
+    ready: int  # tasks that could start, if there were room
+    cores: float  # that its tasks hold, or wait for behind others
+
+
 class PilotInfo(msgspec.Struct, frozen=True):
     """A pilot that has not ended. `asked`: when."""
 
@@ -388,6 +400,11 @@ def as_site(site: SiteRecord) -> SiteInfo:
         site.trouble,
         site.deadline,
     )
+
+
+def as_queue(queue: QueueRecord) -> QueueInfo:
+    """A named queue as an answer."""
+    return QueueInfo(queue.name, queue.spec, queue.is_defined, queue.ready, queue.cores)
 
 
 def as_pilot(pilot: PilotRecord) -> PilotInfo:

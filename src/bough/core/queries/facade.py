@@ -27,6 +27,7 @@ from bough.core.queries.answers import (
     Part,
     PilotInfo,
     Preview,
+    QueueInfo,
     RetiredCopy,
     SeenNow,
     SiteInfo,
@@ -38,6 +39,7 @@ from bough.core.queries.answers import (
     as_executor,
     as_group,
     as_pilot,
+    as_queue,
     as_record,
     as_seen,
     as_site,
@@ -53,6 +55,7 @@ from bough.core.records.array_record import OCCUPYING_STATES, OPEN_STATES, Array
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State, TimerKind
+from bough.model import ranges
 from bough.model.availability import ALWAYS
 from bough.model.events.facts import Cancelled, Killed
 from bough.model.events.news import Action, CallsEnded, WorkNews
@@ -537,8 +540,9 @@ class Queries:
     def _can_place(self, workflow: Workflow) -> bool:
         """Whether an executor could take something of a workflow that is ready."""
         able = [executor for executor in self._state.executors.values() if not executor.draining]
-        queues = [queue for queue in self._state.waiting if queue.workflow is workflow and queue.head() is not None]
-        return any(executor.could_fit(queue.needs) for executor in able for queue in queues)
+        queues = [queue for queue in self._state.roots_of(workflow) if queue.head() is not None]
+        could_fit = self._state.named_queues.could_fit
+        return any(could_fit(executor, queue.needs) for executor in able for queue in queues)
 
     def unplaceable(self) -> dict[Needs, int]:
         """Needs of ready tasks that no executor could ever meet, each with the record that goes next."""
@@ -563,6 +567,20 @@ class Queries:
     def executors(self) -> list[ExecutorInfo]:
         """All executors."""
         return [as_executor(executor) for executor in self._state.executors.values()]
+
+    def queues(self) -> list[QueueInfo]:
+        """The named queues that are defined, and then others that hold something, the default queue among them."""
+        records = self._state.named_queues.records.values()
+        others = [record for record in records if not record.is_defined and (not record.name or record.shapes)]
+        return [as_queue(record) for record in (*self._state.named_queues.defined(), *others)]
+
+    def out_in_queues(self) -> dict[str, int]:
+        """How many tasks are with executors, by named queue; all attempts are looked at."""
+        found: dict[str, int] = {}
+        for span in self._state.spans.values():
+            name = span.queue.named.name
+            found[name] = found.get(name, 0) + ranges.size(span.left)
+        return found
 
     def sites(self) -> list[SiteInfo]:
         """All sites that have executors, a rule or a definition, or are away."""

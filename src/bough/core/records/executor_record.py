@@ -45,6 +45,7 @@ class ExecutorRecord:
         "came",
         "capacity",
         "cores_free",
+        "counted",
         "draining",
         "host",
         "id",
@@ -83,6 +84,7 @@ class ExecutorRecord:
         self.load: Seconds = 0.0  # expected seconds of short work that it has
         self.long_cores = 0.0  # that tasks hold which are not known to be short
         self.draining = False
+        self.counted = 0.0  # cores that queues count with, see `QueueTable`
         self.away = False  # its site is, see `core.sites`
         self.suspended: Seconds = 0.0  # until when it gets nothing, because too much went wrong there
         self.suspensions = 0
@@ -150,7 +152,10 @@ class ExecutorRecord:
         queue = work.queue
         if queue.cores > self.cores_free or (queue.picky and not self.admits(queue.needs)):
             return False
-        return queue.plain or all(amount <= self._others.get(name, 0) for name, amount in others_of(work.needs))
+        if queue.plain:
+            return True
+        fitting = all(amount <= self._others.get(name, 0) for name, amount in others_of(work.needs))
+        return fitting and queue.named.admits(self.site)
 
     def runs(self, python: str) -> bool:
         """Whether functions of this Python can run here; of none: whether commands can."""
@@ -169,7 +174,10 @@ class ExecutorRecord:
             and self.load < self.backlog_limit
             and len(self.spans) < min(TRUST * runtime.seen, MAX_BACKLOG)
             and work.queue.cores <= self.capacity.cores - self.long_cores
-            and (self.could_fit(work.needs) if work.queue.picky or not work.queue.plain else True)
+            and (
+                (work.queue.plain and not work.queue.picky)
+                or (self.could_fit(work.needs) and work.queue.named.admits(self.site))
+            )
         )
 
     def is_open(self) -> bool:
@@ -188,8 +196,10 @@ class ExecutorRecord:
         cores = queue.cores
         self.spans[span.id] = span
         self.cores_free -= cores
-        queue.workflow.cores += cores
-        queue.workflow.served = span.id
+        share = queue.share
+        share.cores += cores
+        share.named.cores += cores
+        share.served = span.id
         if queue.limits:
             occupy_limits(queue.limits, 1)
         if span.load:
@@ -205,7 +215,11 @@ class ExecutorRecord:
         cores = queue.cores
         del self.spans[span.id]
         self.cores_free += cores
-        queue.workflow.cores -= cores
+        share = queue.share
+        share.cores -= cores
+        share.named.cores -= cores
+        if share.offered:
+            share.mark()
         if queue.limits:
             occupy_limits(queue.limits, -1)
         if span.load:
@@ -318,7 +332,7 @@ class RelayExecutorRecord(ExecutorRecord):
             slots = min(
                 [slots, *(int(free.get(name, 0) // amount) for name, amount in others_of(work.needs) if amount)]
             )
-        if work.queue.limits:
+        if work.queue.limits or work.queue.named.bounded:
             slots = min(slots, work.queue.spare)
         return max(1, slots)
 
@@ -362,7 +376,13 @@ class RelayExecutorRecord(ExecutorRecord):
         queue = span.queue
         cores = tasks * queue.cores
         self.cores_free -= cores
-        queue.workflow.cores += cores
+        share = queue.share
+        share.cores += cores
+        share.named.cores += cores
+        if tasks > 0:
+            share.served = span.id
+        elif share.offered:
+            share.mark()
         if queue.limits:
             occupy_limits(queue.limits, tasks)
         if not span.load:

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from bough.core.data.declared_files import DeclaredFiles
+from bough.core.records.queue_record import QueueRecord
 from bough.model.ids import BlobId, Seconds
 from bough.model.outcomes import Failure
+from bough.model.resources import Needs
 from bough.model.reuse_scope import ReuseScope
 from bough.model.states import TaskState
 from bough.model.tasks import Dep, GroupSpec
@@ -32,13 +34,45 @@ class LimitListener(Protocol):
         """Offer what is ready in the group."""
 
 
+QueueKey = tuple[Needs, int, int, str]  # of a ready queue: needs, run, innermost group with a limit, host
+Bid = tuple[float, int, int, float, int, int]  # cores held; priority, urgency and rank of the head; served; record
+
+
+class Contender(Protocol):
+    """What is ready of one workflow and one shape, among all that waits; see `fair_index`."""
+
+    bid: Bid | None
+
+    def head(self) -> tuple[object, ...] | None:
+        """The best entry."""
+
+
+class Share:
+    """What a workflow holds through one named queue, by which it is found whose turn it is; see `fair_index`."""
+
+    __slots__ = ("_marked", "cores", "named", "offered", "roots", "served", "workflow")
+
+    def __init__(self, workflow: Workflow, named: QueueRecord, marked: dict[Share, None]) -> None:
+        self.workflow = workflow
+        self.named = named  # the queue that it is a share of
+        self.cores = 0.0  # that its spans hold or wait for now
+        self.served = 0  # the last of its spans that was placed
+        self.offered = False  # something of it was offered since it was marked
+        self.roots: dict[Contender, None] = {}  # its queues, one a shape and place
+        self._marked = marked
+
+    def mark(self) -> None:
+        """It holds fewer cores than when it was offered."""
+        self.offered = False
+        self._marked[self] = None
+
+
 class Workflow:
     """What one script or file submitted: a run of its own."""
 
     __slots__ = (
         "base",
         "closed",
-        "cores",
         "directory",
         "fail_fast",
         "files",
@@ -47,9 +81,10 @@ class Workflow:
         "memos",
         "name",
         "occurrences",
+        "queue_keys",
         "reuse",
         "run",
-        "served",
+        "shares",
         "token",
         "user",
         "watched",
@@ -70,9 +105,14 @@ class Workflow:
         self.first_failure: Failure | None = None  # with fail-fast: why nothing more is started
         self.occurrences: dict[bytes, int] = {}
         self.files = DeclaredFiles()
-        self.cores = 0.0  # that its spans hold or wait for now
+        self.shares: dict[str, Share] = {}  # what it holds, by named queue
+        self.queue_keys: list[QueueKey] = []  # of its ready queues
         self.watched = False  # something in it is watched, or was
-        self.served = 0  # the last of its spans that was placed
+
+    @property
+    def cores(self) -> float:
+        """What its spans hold or wait for now."""
+        return sum(share.cores for share in self.shares.values())
 
     def looks_up(self, *, always: bool) -> bool:
         """Whether there may be a success of an earlier run for a task with a key."""

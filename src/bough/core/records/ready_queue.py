@@ -19,12 +19,14 @@ a stale offer is mended when it surfaces, and a full child is offered again when
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from heapq import heappop, heappush, heapreplace
 from itertools import count, islice
 from typing import Final, Protocol
 
-from bough.core.records.group_record import GroupRecord, Workflow
+from bough.core.records.group_record import Bid, GroupRecord, Share, Workflow
+from bough.core.records.queue_record import QueueRecord, QueueTable
+from bough.model.bounds import MOST_TASKS
 from bough.model.ids import Seconds
 from bough.model.resources import Needs
 from bough.model.runtimes import RunTime
@@ -65,10 +67,14 @@ _SAMPLED: Final = 32  # queues of a shape, and records of a queue from either en
 class Shape:
     """All tasks with the same needs, whatever their workflow; a policy sees it as a `Demand`."""
 
-    __slots__ = ("needs", "queues", "ready")
+    __slots__ = ("fits", "fits_at", "named", "needs", "offers", "queues", "ready")
 
-    def __init__(self, needs: Needs) -> None:
+    def __init__(self, needs: Needs, named: QueueRecord) -> None:
         self.needs = needs
+        self.named = named  # the named queue of its tasks
+        self.fits = False  # an executor that gets work could run them; see `QueueTable`
+        self.fits_at = -1
+        self.offers: list[tuple[Bid, int, ReadyQueue | LimitTree]] = []  # a heap, see `fair_index`
         self.ready = 0  # how many of its tasks are ready; kept by the state as it moves them
         self.queues: dict[ReadyQueue | LimitTree, None] = {}  # that have it
 
@@ -98,9 +104,10 @@ class Shape:
 class DemandIndex:
     """How many tasks are ready, by shape. An answer costs one step a shape, however many tasks there are."""
 
-    __slots__ = ("_shapes",)
+    __slots__ = ("_named", "_shapes")
 
-    def __init__(self) -> None:
+    def __init__(self, named: QueueTable) -> None:
+        self._named = named
         self._shapes: dict[Needs, Shape] = {}
 
     def __iter__(self) -> Iterator[Shape]:
@@ -111,7 +118,9 @@ class DemandIndex:
         """The shape of all tasks with these needs."""
         shape = self._shapes.get(needs)
         if shape is None:
-            shape = self._shapes[needs] = Shape(needs)
+            named = self._named[needs.queue]
+            shape = self._shapes[needs] = Shape(needs, named)
+            named.shapes[shape] = None
         return shape
 
     def could_end_within(self, needs: Needs, time: Seconds) -> bool:
@@ -125,12 +134,13 @@ class DemandIndex:
         shape.queues.pop(queue, None)
         if not (shape.queues or shape.ready):
             self._shapes.pop(shape.needs, None)
+            shape.named.shapes.pop(shape, None)
 
     def unplaceable(self, executors: Collection[ExecutorView]) -> dict[Needs, int]:
         """Needs of ready tasks that none of these executors could ever meet, each with the record that goes next."""
         found: dict[Needs, int] = {}
         for shape in self if executors else ():
-            if not any(executor.could_fit(shape.needs) for executor in executors):
+            if not any(executor.could_fit(shape.needs) and shape.named.admits(executor.site) for executor in executors):
                 first = shape.first()
                 if first is not None:
                     found[shape.needs] = first.id
@@ -140,17 +150,35 @@ class DemandIndex:
 class ReadyQueue:
     """The ready records of one workflow, one shape of needs, the same limits and the same place."""
 
-    __slots__ = ("_heap", "_run", "cores", "limits", "needs", "picky", "place", "plain", "shape", "workflow")
+    __slots__ = (
+        "_heap",
+        "_run",
+        "bid",
+        "cores",
+        "limits",
+        "named",
+        "needs",
+        "picky",
+        "place",
+        "plain",
+        "shape",
+        "share",
+        "workflow",
+    )
 
-    def __init__(self, shape: Shape, workflow: Workflow, limits: tuple[GroupRecord, ...] = (), place: str = "") -> None:
+    def __init__(self, shape: Shape, share: Share, limits: tuple[GroupRecord, ...] = (), place: str = "") -> None:
         needs = shape.needs
         self.shape = shape
         self.needs = needs
-        self.workflow = workflow
+        self.share = share
+        self.named = share.named
+        self.workflow: Workflow = share.workflow
+        self.bid: Bid | None = None  # with which it is offered, see `fair_index`
         self.limits = limits  # groups that bound how many of its tasks are out at once
         self.place = place  # the host where its tasks must run, as long as that is there
         self.cores = needs.cores
-        self.plain = not (needs.memory or needs.gpus or needs.named)  # of all amounts only cores are needed
+        # of all amounts only cores are needed, and no named queue says where it may run
+        self.plain = not (needs.memory or needs.gpus or needs.named or needs.queue)
         self.picky = needs.is_picky  # it matters where the amounts are
         self._run: deque[Queued] = deque()
         self._heap: list[Entry] = []
@@ -171,7 +199,9 @@ class ReadyQueue:
     @property
     def spare(self) -> int:
         """How many more of its tasks may be out now; only asked where there are limits."""
-        return min(group.limit - group.busy for group in self.limits)
+        limits = self.limits
+        spare = min([group.limit - group.busy for group in limits]) if limits else MOST_TASKS
+        return min(spare, self.named.spare(self.cores)) if self.named.bounded else spare
 
     def push(self, record: Queued, rank: float) -> None:
         """Add a record at the place it has now, or move it there."""
@@ -286,7 +316,7 @@ class LimitedQueue(ReadyQueue):
     is_full = False  # the groups around it may be
 
     def __init__(self, node: LimitNode, tree: LimitTree, limits: tuple[GroupRecord, ...]) -> None:
-        super().__init__(tree.shape, tree.workflow, limits, tree.place)
+        super().__init__(tree.shape, tree.share, limits, tree.place)
         self.tree = tree
         self.node = node
         self.offer: Entry | None = None
@@ -401,13 +431,16 @@ class LimitNode:
 class LimitTree(LimitNode):
     """All limited queues of one workflow, shape and host."""
 
-    __slots__ = ("_nodes", "needs", "non_empty", "place", "shape", "workflow")
+    __slots__ = ("_nodes", "_touch", "bid", "needs", "non_empty", "place", "shape", "share", "workflow")
 
-    def __init__(self, shape: Shape, workflow: Workflow, place: str) -> None:
+    def __init__(self, shape: Shape, share: Share, place: str, touch: Callable[[LimitTree], None]) -> None:
         super().__init__(None, None)
         self.shape = shape
         self.needs = shape.needs
-        self.workflow = workflow
+        self.share = share
+        self.workflow: Workflow = share.workflow
+        self.bid: Bid | None = None  # with which it is offered, see `fair_index`
+        self._touch = touch
         self.place = place
         self._nodes: dict[int, LimitNode] = {}  # by group
         self.non_empty: set[LimitedQueue] = set()  # the queues that hold entries, stale ones included
@@ -424,6 +457,11 @@ class LimitTree(LimitNode):
     def leaves(self) -> list[ReadyQueue]:
         """The queues in it that hold something."""
         return list(self.non_empty)
+
+    def propose(self, child: LimitNode | LimitedQueue) -> None:
+        """As for any node; the tree itself may be better than it was."""
+        super().propose(child)
+        self._touch(self)
 
     def queue_under(self, limits: tuple[GroupRecord, ...]) -> LimitedQueue:
         """A new queue under these limits, the outermost first."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bough.core import lifecycle
+from bough.core.named_queues import capped
 from bough.core.records.array_record import WAITING, Record
 from bough.core.records.attempts import NOTHING
 from bough.core.records.executor_record import ExecutorRecord
@@ -103,7 +104,7 @@ def send_order(
     return SendSpan(
         executor.id,
         first,
-        lead.spec,
+        lead.spec if not lead.queue.needs.queue else capped(lead.spec, lead.queue.named),
         0,
         1,
         lead.attempt,
@@ -143,7 +144,7 @@ def _may_chain(entry: Waiter, queue: ReadyQueue) -> bool:
     waiter: Record | GroupRecord = entry[0]
     if type(waiter) is not TaskRecord or waiter.waits != 1 or waiter.state != WAITING or waiter.queue is not queue:
         return False
-    if waiter.generation != entry[2] or waiter.held or waiter.trouble is not None or queue.limits:
+    if waiter.generation != entry[2] or waiter.held or waiter.trouble is not None or queue.limits or queue.needs.queue:
         return False
     like = waiter.shared_spec
     if like.kind is not _FUNCTION or like.limits.resend_after:

@@ -12,6 +12,7 @@ from random import Random
 from typing import cast
 
 from bough.core import lifecycle
+from bough.core.named_queues import capped
 from bough.core.records.array_record import ArrayRecord
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.task_record import TaskRecord
@@ -76,6 +77,8 @@ class Placement:
             executor: ExecutorRecord = offer.executor  # type: ignore[assignment] # what a policy sees as one is a record
             record, fits = offer.work, offer.fits_now
             refused = 0
+            if self.state.named_queues.several:
+                self.state.named_queues.charge(record.queue.named, record.queue.cores)  # type: ignore[attr-defined]
             if type(record) is TaskRecord:
                 together = [record]
                 if not fits and not wish.count:  # short tasks like it, next in the queue, travel with it
@@ -96,7 +99,7 @@ class Placement:
             return None
         if executor.draining or executor.suspended or executor.away:
             return None
-        if record.queue.limits and record.queue.spare <= 0:
+        if (record.queue.limits or record.queue.named.bounded) and record.queue.spare <= 0:
             return None
         if executor.until or record.avoid or record.place:
             state = self.state
@@ -124,9 +127,8 @@ class Placement:
         self._facts.append(fact)
         lifecycle.place_elements(state, fact, record, executor)
         pages = record.pages(start, stop)
-        self._orders.append(
-            SendSpan(executor.id, span, record.spec, start, stop, attempt, pages, runtime.mean, watch=watch)
-        )
+        spec = record.spec if not record.queue.needs.queue else capped(record.spec, record.queue.named)
+        self._orders.append(SendSpan(executor.id, span, spec, start, stop, attempt, pages, runtime.mean, watch=watch))
 
     def _place_tasks(self, records: list[TaskRecord], executor: ExecutorRecord, *, fits: bool) -> None:
         """Place loose tasks; those that are alike and follow each other are sent as one batch."""
@@ -158,6 +160,6 @@ def _batch_size(record: TaskRecord, executor: ExecutorRecord, state: State) -> i
     runtime = record.runtime
     by_load = int((executor.backlog_limit - executor.load) / runtime.mean)
     by_count = min(TRUST * runtime.seen, MAX_BACKLOG) - len(executor.spans)
-    if record.queue.limits:
+    if record.queue.limits or record.queue.named.bounded:
         by_count = min(by_count, record.queue.spare - 1)
     return min(span_size(runtime, len(record.queue), state.cores, state.pickup) - 1, by_load, by_count)

@@ -14,11 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from bough.core import pilots
 from bough.core.lifecycle import executor_drained
 from bough.core.records.pilot_record import PilotRecord
+from bough.core.records.ready_queue import Shape
 from bough.core.records.site_record import SiteRecord
 from bough.core.scheduling.coming import coming, remaining
 from bough.core.state import State
@@ -115,6 +116,23 @@ def idle_pilots(site: SiteRecord) -> list[PilotRecord]:
     return sorted(site.idle.values(), key=lambda pilot: (pilot.idle_since, pilot.id))
 
 
+class _Part(NamedTuple):
+    """What of a shape its queue lets out."""
+
+    shape: Shape
+    ready: int
+
+    @property
+    def needs(self) -> Needs:
+        """What one task of it occupies."""
+        return self.shape.needs
+
+    @property
+    def expected(self) -> Seconds:
+        """The mean expected run time of one of them, 0: unknown."""
+        return self.shape.expected
+
+
 class _View:
     """See `policy.interface.ProvisioningView`."""
 
@@ -129,7 +147,12 @@ class _View:
         return [SiteChoice(self._state, site) for site in self._state.defined_sites.values() if not site.away]
 
     def demand(self) -> Iterator[Demand]:
-        return iter(self._state.demand)
+        for shape in self._state.demand:
+            most = shape.named.room(shape.needs.cores)  # more pilots would not bring out more of its queue
+            if most >= shape.ready:
+                yield shape
+            elif most:
+                yield _Part(shape, most)
 
     def remaining(self) -> list[Seconds]:
         return remaining(self._state)

@@ -51,7 +51,7 @@ class StateView:
         record: Record = work  # type: ignore[assignment] # what a policy sees as work is a record
         state = self._state
         queue = record.queue
-        if queue.limits and queue.spare <= 0:
+        if (queue.limits or queue.named.bounded) and queue.spare <= 0:
             return Offer(work, None, False, True)
         place = queue.place if queue.place in state.hosts else ""
         avoided = state.avoided_by(record) if record.avoid else ()
@@ -80,7 +80,8 @@ class StateView:
 
     def most_free(self, needs: Needs) -> ExecutorView | None:
         """The executor with the most free cores, among those that could ever fit these needs."""
-        able = [executor for executor in self._state.open_executors.values() if executor.could_fit(needs)]
+        could_fit = self._state.named_queues.could_fit
+        able = [executor for executor in self._state.open_executors.values() if could_fit(executor, needs)]
         return max(able, key=lambda executor: executor.cores_free) if able else None
 
     def demand(self) -> Iterator[Demand]:
@@ -106,9 +107,6 @@ class StateView:
         if scan is not None:
             self.scan = None
             scan.put_back()
-        waiting = self._state.waiting
-        for queue in [queue for queue in waiting if not queue]:
-            del waiting[queue]
 
 
 class StateScan:
@@ -123,6 +121,7 @@ class StateScan:
         self._view = view
         self._state = state
         self._taken: list[Entry] = []  # out of the queues, in the order they were looked at
+        self._aside: list[ReadyQueue | LimitTree] = []  # full ones, out of the index
 
     def __iter__(self) -> Iterator[ReadyWork]:
         """From where it stands."""
@@ -133,6 +132,9 @@ class StateScan:
             best: ReadyQueue | None
             if len(waiting) == 1:
                 (only,) = waiting
+                named = only.share.named
+                if named.bounded and not named.spare(only.needs.cores):
+                    return
                 if (self._skipped or self._full) and self._is_left_out(only):
                     return
                 best = only.best()
@@ -140,6 +142,8 @@ class StateScan:
                 best = self._best_queue()
             entry = best.take() if best is not None else None
             if entry is None:
+                if best is not None and not best.root:
+                    self._state.fair.forget(best.root)
                 return
             taken.append(entry)
             record = entry[4]
@@ -153,7 +157,7 @@ class StateScan:
     def skip_like(self, offer: Offer) -> None:
         """Leave out from here on what would get the same answer."""
         queue = cast("Record", offer.work).queue
-        if not offer.barred:
+        if not offer.barred or (queue.named.bounded and queue.named.spare(queue.cores) <= 0):
             self._skipped |= {queue.needs}
         elif queue.place in self._state.hosts and not (queue.limits and queue.spare <= 0):
             self._full |= {queue.root}
@@ -182,13 +186,23 @@ class StateScan:
 
     def put_back(self) -> None:
         """Return to the queues what was looked at."""
+        fair = self._state.fair
+        waiting, touched = fair.waiting, fair.touched
         for entry in reversed(self._taken):  # the last one taken goes back first, so that all keep their order
             record = entry[4]
             if record.ready:
                 record.queue.put_back(entry)
             elif is_valid(entry):
                 record.queue_key = ()
+            root = record.queue.root
+            if not root:
+                fair.forget(root)
+            elif root not in touched:
+                touched[root] = waiting[root] = None
         self._taken.clear()
+        for root in self._aside:
+            fair.touch(root)
+        self._aside.clear()
 
     def _is_left_out(self, queue: ReadyQueue | LimitTree) -> bool:
         """Whether nothing of a queue is to be looked at."""
@@ -199,18 +213,5 @@ class StateScan:
 
         Of workflows that hold equally many, and heads of one priority and rank, that which was served longest ago.
         """
-        best: ReadyQueue | LimitTree | None = None
-        first: tuple[object, ...] = ()
-        least = 0.0
-        leaves_out = self._skipped or self._full
-        for queue in self._state.waiting:
-            if leaves_out and self._is_left_out(queue):
-                continue
-            head = queue.head()
-            if head is None:
-                continue
-            held = queue.workflow.cores
-            order = (*head[:3], queue.workflow.served, head[3])
-            if best is None or held < least or (held == least and order < first):
-                best, first, least = queue, order, held
+        best = self._state.fair.best(self._skipped, self._full, self._aside)
         return best.best() if best is not None else None

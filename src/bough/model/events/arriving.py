@@ -54,6 +54,8 @@ News = (  # all that a turn takes in
     | facts.SiteReturned
     | facts.CheckpointKept
     | facts.SiteDefined
+    | facts.QueueDefined
+    | facts.QueueRemoved
     | facts.SiteRemoved
     | facts.PilotQueued
     | facts.PilotEnded

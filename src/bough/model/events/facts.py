@@ -23,6 +23,7 @@ from bough.model.bounds import (
     Label,
     Name,
     Pid,
+    QueueName,
     SiteName,
     Text,
     Whole,
@@ -35,6 +36,7 @@ from bough.model.monitors import MOST_CHECKPOINTS, Fail, Finish, Restart
 from bough.model.observations import Observation
 from bough.model.outcomes import Detail, Failure, Results
 from bough.model.population_rules import PopulationRule
+from bough.model.queue_specs import QueueSpec
 from bough.model.requirements import Attributes
 from bough.model.resources import Needs
 from bough.model.reuse_scope import ReuseScope
@@ -191,6 +193,19 @@ class SiteRemoved(msgspec.Struct, frozen=True, array_like=True, tag="srm"):
     """A site has no definition any more, and its pilots are forgotten."""
 
     site: SiteName
+
+
+class QueueDefined(msgspec.Struct, frozen=True, array_like=True, tag="qd"):
+    """A user made a named queue; again: gave it other limits."""
+
+    queue: QueueName
+    spec: QueueSpec
+
+
+class QueueRemoved(msgspec.Struct, frozen=True, array_like=True, tag="qr"):
+    """A named queue has no definition any more."""
+
+    queue: QueueName
 
 
 class PilotAsked(msgspec.Struct, frozen=True, array_like=True, tag="pa"):
@@ -535,6 +550,8 @@ Fact = (
     | SiteLeft
     | SiteReturned
     | SiteDefined
+    | QueueDefined
+    | QueueRemoved
     | SiteRemoved
     | PilotAsked
     | PilotQueued

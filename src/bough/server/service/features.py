@@ -21,6 +21,7 @@ from bough.server.service.metrics import MetricsPage, Statistics, read_address
 from bough.server.service.notices import NoticeCommand, NoticeRules, Notices
 from bough.server.service.pilot_manager import PilotManager
 from bough.server.service.prometheus_text import exposition
+from bough.server.service.queue_desk import QueueDesk
 from bough.server.service.retention import Retention
 from bough.server.service.site_watch import SiteWatch
 from bough.server.task_requests import TaskRequests
@@ -78,6 +79,7 @@ class Features:
             questions.Remove: self._retention.remove,
             questions.Prune: self._retention.prune,
             **self._sites.handlers,
+            **QueueDesk(shell).handlers,
             **(self._pilots.handlers if self._pilots is not None else {}),
         }
 
