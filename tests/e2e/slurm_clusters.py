@@ -111,12 +111,22 @@ class SlurmCluster:
         )
         self._daemon("slurmctld", "-f", str(self.conf), pid=run / "slurmctld.pid")
         for node in self.nodes:
-            self._daemon("slurmd", "-f", str(self.conf), "-N", node, pid=run / f"slurmd.{node}.pid")
+            self.start_node(node)
         until(
             lambda: self.says("sinfo", "-h", "-t", "idle", "-o", "%D") == str(len(self.nodes)),
             "nodes",
             story=self.story,
         )
+
+    def start_node(self, node: str) -> None:
+        """Let a node take jobs, or again after it was killed."""
+        self._daemon("slurmd", "-f", str(self.conf), "-N", node, pid=self.folder / "run" / f"slurmd.{node}.pid")
+
+    def kill_node(self, node: str) -> None:
+        """A node dies; what ran there goes on without it."""
+        note = self.folder / "run" / f"slurmd.{node}.pid"
+        os.kill(int(read(str(note))), signal.SIGKILL)
+        note.unlink()
 
     def _daemon(self, *words: str, pid: Path) -> None:
         done = subprocess.run(
@@ -151,6 +161,9 @@ class SlurmCluster:
         """End its jobs and daemons; once is enough."""
         if not self.pids:
             return
+        for node in self.nodes:  # Slurm learns of a killed one what became of the jobs there
+            if not (self.folder / "run" / f"slurmd.{node}.pid").exists():
+                self.start_node(node)
         if self.jobs():
             self.says("scancel", "-Q", *self.jobs())
             until(lambda: not self.jobs(), "jobs to end", story=self.story)
