@@ -57,6 +57,7 @@ _SUBMITTING: Final = 2.0  # seconds after which those that are there are looked 
 _LEAVING: Final = 60.0  # seconds in which pilots of a site that is removed have ended
 _LEAVE_TIME: Final = 3.0  # seconds in which executors that are told to leave have left
 _GRACE: Final = 0.0  # seconds that tasks of theirs get: there are none
+_FORCED: Final = 10.0  # seconds that a site has to answer that is removed by force
 _LONGEST: Final = 2000  # characters of a reason
 
 
@@ -442,9 +443,10 @@ class PilotManager:
         pilots = len(site.pilots) if site is not None else 0
         await tell(self._shell, SiteLeft(name, "it is being removed", 0.0, by_hand=True))
         try:
-            await self._end_pilots(desk)
-            await desk.kind.forget()
-        except SiteError as error:
+            async with asyncio.timeout(_FORCED if force else None):
+                await self._end_pilots(desk)
+                await desk.kind.forget()
+        except (SiteError, TimeoutError) as error:
             left = self._shell.queries.site(name)
             if not force and left is not None and left.pilots:  # an access file is worth nothing without its token
                 raise SiteError(
