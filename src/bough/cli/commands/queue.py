@@ -18,7 +18,7 @@ from bough.cli.option_values import amount, duration, number
 from bough.cli.output import Output
 from bough.cli.targets.live_server import add_server_argument, connect_client
 from bough.errors import UnknownName, UserError
-from bough.model.bounds import QueueName, SiteName, within
+from bough.model.bounds import QueueName, SiteName, in_plain_words, within
 from bough.model.plurals import counted
 from bough.model.queue_specs import QueueShare, QueueSpec, check_queue
 from bough.wire import questions
@@ -84,7 +84,10 @@ def _define(args: argparse.Namespace, output: Output) -> int:
         raise UserError("say what is to change: --max-time, --min-cores, --max-cores, --sites or --share")
     with connect_client(args.server) as server:
         known = _find(server.ask(questions.Queues()), name)["limits"] if change else {}
-        spec = check_queue(msgspec.convert({**known, **given}, QueueSpec))
+        try:
+            spec = check_queue(msgspec.convert({**known, **given}, QueueSpec))
+        except (msgspec.ValidationError, OverflowError) as error:
+            raise UserError(f"queue {name}: {in_plain_words(str(error))}") from error
         found = server.ask(questions.DefineQueue(name, spec, change))
     output.answer(found, lambda: [f"queue {found['queue']}: {found['shown']}"])
     return 0
