@@ -20,7 +20,7 @@ from ssh_hosts import children, free_port, is_listening
 
 import bough
 from bough.model.site_specs import SiteSpec
-from bough.sites.cluster_site import DaskSite
+from bough.sites.engines.cluster_site import DaskSite
 from bough.sites.site_kind import SiteKind, Surroundings
 from bough.testing.site_conformance import check_site_kind
 

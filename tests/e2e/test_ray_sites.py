@@ -21,7 +21,7 @@ from ssh_hosts import children
 
 import bough
 from bough.model.site_specs import SiteSpec
-from bough.sites.cluster_site import RaySite
+from bough.sites.engines.cluster_site import RaySite
 from bough.sites.site_kind import SiteKind, Surroundings
 from bough.testing.site_conformance import check_site_kind
 

@@ -21,8 +21,8 @@ from bough.errors import SiteError, UserError
 from bough.executor.server_connection import connect
 from bough.model.resources import Needs
 from bough.model.site_specs import SiteSpec
+from bough.sites.head.ssh_connection import SshConnection
 from bough.sites.site_kind import SiteKind, Surroundings
-from bough.sites.ssh_connection import SshConnection
 from bough.sites.ssh_site import SshSite
 from bough.testing.site_conformance import check_site_kind
 from bough.transport.access import Access

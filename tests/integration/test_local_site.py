@@ -10,7 +10,7 @@ import pytest
 
 from bough.errors import UserError
 from bough.model.site_specs import SiteSpec
-from bough.sites.bootstrap import OWN, make_archive
+from bough.sites.head.bootstrap import OWN, make_archive
 from bough.sites.local_site import LocalSite
 from bough.sites.site_kind import SiteKind, Surroundings, find_kind
 from bough.testing.site_conformance import check_site_kind

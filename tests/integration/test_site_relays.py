@@ -22,9 +22,9 @@ from service_client import is_alive, until
 from bough.errors import SiteError
 from bough.executor.server_connection import connect
 from bough.model.resources import Needs
-from bough.sites.bootstrap import make_archive
-from bough.sites.errands import LocalConnection
-from bough.sites.head_relay import HeadRelay
+from bough.sites.head.bootstrap import make_archive
+from bough.sites.head.errands import LocalConnection
+from bough.sites.head.head_relay import HeadRelay
 from bough.transport.access import Access, read_access, write_access
 from bough.transport.tls import new_certificate
 from bough.wire.client_messages import VERSION, Refused

@@ -21,7 +21,7 @@ from bough.model.bounds import in_plain_words, within
 from bough.model.commands.containers import check_container_command
 from bough.model.ids import read_seconds
 from bough.model.site_specs import IDLE, WALLTIME, DefinedName, SiteSpec
-from bough.sites.batch_system import NAMES
+from bough.sites.batch.batch_system import NAMES
 
 _MOST_READ: Final = 1 << 20  # bytes of a file
 _FIELDS: Final = (

@@ -88,7 +88,7 @@ def find_kind(name: str) -> MakeKind:
 
         return SshSite
     if name == "batch":
-        from bough.sites.batch_site import BatchSite
+        from bough.sites.batch.batch_site import BatchSite
 
         return BatchSite
     if name == "local":
@@ -96,7 +96,7 @@ def find_kind(name: str) -> MakeKind:
 
         return LocalSite
     if name in {"dask", "ray"}:
-        from bough.sites.cluster_site import DaskSite, RaySite
+        from bough.sites.engines.cluster_site import DaskSite, RaySite
 
         return {"dask": DaskSite, "ray": RaySite}[name]
     from importlib.metadata import entry_points

@@ -11,7 +11,7 @@ from typing import Final
 
 from bough.errors import UserError
 from bough.model.site_specs import PilotId, SiteSpec
-from bough.sites.head_site import HeadSite
+from bough.sites.head.head_site import HeadSite
 from bough.sites.site_kind import PilotStatus, Surroundings
 
 _ENDING: Final = 30.0  # seconds for pilots to be ended

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from bough.errors import SiteError
-from bough.sites import bootstrap, foreign_wheels
-from bough.sites.foreign_wheels import Platform, find_wheel, open_wheel, read_version
+from bough.sites.head import bootstrap, foreign_wheels
+from bough.sites.head.foreign_wheels import Platform, find_wheel, open_wheel, read_version
 
 OTHER = Platform("cpython-399-x86_64-linux-gnu", "linux-x86_64", "glibc 2.36")
 FILES = {"msgspec/__init__.py": b"from ._core import *\n", f"msgspec/_core.{OTHER.tag}.so": b"\x7fELF"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bough.errors import UserError
-from bough.sites.batch_system import JobRequest, JobStatus
-from bough.sites.flux_texts import Flux
-from bough.sites.grid_engine import GridEngine
+from bough.sites.batch.batch_system import JobRequest, JobStatus
+from bough.sites.batch.flux_texts import Flux
+from bough.sites.batch.grid_engine import GridEngine
 
 QSTAT = """<?xml version='1.0'?>
 <job_info  xmlns:xsd="http://arc.liv.ac.uk/repos/darcs/sge/source/dist/util/resources/schemas/qstat/qstat.xsd">

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from bough.model.site_specs import SiteSpec
-from bough.sites.head_relay import HeadRelay, listen_address
+from bough.sites.head.head_relay import HeadRelay, listen_address
 
 
 class Host:

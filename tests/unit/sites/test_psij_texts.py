@@ -8,7 +8,15 @@ import threading
 import pytest
 
 from bough.errors import SiteError, UnknownName, UserError
-from bough.sites.batch_system import NAMES, BatchSystem, JobRequest, JobStatus, find_batch_system, is_passing, last_line
+from bough.sites.batch.batch_system import (
+    NAMES,
+    BatchSystem,
+    JobRequest,
+    JobStatus,
+    find_batch_system,
+    is_passing,
+    last_line,
+)
 
 SQUEUE = """JOBID               ST                  REASON              
 12                  PD                  Resources           

@@ -6,9 +6,9 @@ import socket
 from pathlib import Path
 
 from bough.model.site_specs import SiteSpec
-from bough.sites.cluster_site import DaskSite
+from bough.sites.engines.cluster_site import DaskSite
+from bough.sites.head.ssh_connection import SshConnection, explain_ssh
 from bough.sites.site_kind import TakesLogin
-from bough.sites.ssh_connection import SshConnection, explain_ssh
 from bough.sites.ssh_site import SshSite
 
 DENIED = b"me@lab: Permission denied (publickey,keyboard-interactive).\n"

@@ -11,9 +11,10 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from bough.sites import far_side, worker_side
-from bough.sites.bootstrap import OWN
-from bough.sites.worker_side import Call, boot_id, end_pilots, look, no_way, run_pilot
+from bough.sites.engines import worker_side
+from bough.sites.engines.worker_side import Call, boot_id, end_pilots, look, no_way, run_pilot
+from bough.sites.head import far_side
+from bough.sites.head.bootstrap import OWN
 
 SECRET = "do-not-tell"
 

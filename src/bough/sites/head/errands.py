@@ -17,7 +17,7 @@ from importlib import resources
 from typing import Any, Final, NamedTuple, Protocol
 
 from bough.errors import SiteError
-from bough.sites.far_side import MARK
+from bough.sites.head.far_side import MARK
 
 PATIENCE: Final = 30.0  # seconds for a connection, or an errand without a load
 _TOO_OLD: Final = "bough-too-old"
@@ -112,7 +112,7 @@ class LocalConnection:
 
 def pack(request: dict[str, Any], load: bytes) -> bytes:
     """What an errand reads from stdin."""
-    script = resources.files("bough.sites").joinpath("far_side.py").read_bytes()
+    script = resources.files("bough.sites.head").joinpath("far_side.py").read_bytes()
     line = json.dumps({**request, "size": len(load)}).encode()
     return b"%d\n%b%b\n%b" % (len(script), script, line, load)
 

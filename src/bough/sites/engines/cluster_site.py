@@ -23,9 +23,9 @@ import msgspec
 from bough.errors import SiteError, UserError
 from bough.model.resources import show_bytes
 from bough.model.site_specs import PLENTY, RESOURCE, PilotId, SiteSpec
-from bough.sites.bootstrap import only_commands
+from bough.sites.engines.worker_side import Call, no_way
+from bough.sites.head.bootstrap import only_commands
 from bough.sites.site_kind import Checked, PilotStatus, Surroundings
-from bough.sites.worker_side import Call, no_way
 from bough.transport.access import AT, NO_CERTIFICATE, UNIX, Access
 
 _ROOM: Final = 100_000_000  # bytes that must be free there
@@ -103,7 +103,7 @@ class ClusterSite:
             return
         await self._end()
         self._said.clear()
-        argv = [sys.executable, "-m", "bough.sites.cluster_helper"]
+        argv = [sys.executable, "-m", "bough.sites.engines.cluster_helper"]
         self._process = await asyncio.create_subprocess_exec(
             *argv,
             stdin=asyncio.subprocess.PIPE,

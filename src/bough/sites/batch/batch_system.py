@@ -92,15 +92,15 @@ class BatchSystem(Protocol):
 def find_batch_system(name: str) -> BatchSystem:
     """A batch system by its name."""
     if name in {"slurm", "pbs", "lsf"}:
-        from bough.sites.psij_texts import make_psij_system
+        from bough.sites.batch.psij_texts import make_psij_system
 
         return make_psij_system(name)
     if name == "sge":
-        from bough.sites.grid_engine import GridEngine
+        from bough.sites.batch.grid_engine import GridEngine
 
         return GridEngine()
     if name == "flux":
-        from bough.sites.flux_texts import Flux
+        from bough.sites.batch.flux_texts import Flux
 
         return Flux()
     raise UnknownName(

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from bough.errors import SiteError
 from bough.model.plurals import counted
-from bough.sites import worker_side
-from bough.sites.worker_side import Call
+from bough.sites.engines import worker_side
+from bough.sites.engines.worker_side import Call
 
 _NAMESPACE: Final = "bough"
 _PATIENCE: Final = 60.0  # seconds for a worker to begin and to answer

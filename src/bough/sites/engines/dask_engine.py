@@ -13,8 +13,8 @@ import cloudpickle
 
 from bough.errors import SiteError
 from bough.model.plurals import counted
-from bough.sites import worker_side
-from bough.sites.worker_side import Call
+from bough.sites.engines import worker_side
+from bough.sites.engines.worker_side import Call
 
 _PATIENCE: Final = 20.0  # seconds for a connection
 _ALIVE: Final = frozenset({"waiting", "no-worker", "queued", "processing"})  # states of a task

@@ -18,10 +18,10 @@ from typing import Any, Final
 from bough.errors import SiteError, UserError
 from bough.model.plurals import counted
 from bough.model.site_specs import PilotId, SiteSpec
-from bough.sites.batch_system import BatchSystem, JobRequest, JobStatus, find_batch_system, is_passing, last_line
-from bough.sites.errands import PATIENCE
-from bough.sites.head_relay import HeadRelay
-from bough.sites.head_site import HeadSite
+from bough.sites.batch.batch_system import BatchSystem, JobRequest, JobStatus, find_batch_system, is_passing, last_line
+from bough.sites.head.errands import PATIENCE
+from bough.sites.head.head_relay import HeadRelay
+from bough.sites.head.head_site import HeadSite
 from bough.sites.site_kind import Checked, PilotStatus, Surroundings
 
 _SETTLING: Final = 10.0  # seconds after which a submission without an answer has been heard, or never will be

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from bough.errors import UserError
-from bough.sites.batch_system import JobRequest, JobStatus
+from bough.sites.batch.batch_system import JobRequest, JobStatus
 
 
 class Flux:

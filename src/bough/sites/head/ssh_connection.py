@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from bough.errors import SiteError
-from bough.sites.errands import ERRAND, PATIENCE, Said, first_line, pack, read_answer, run
+from bough.sites.head.errands import ERRAND, PATIENCE, Said, first_line, pack, read_answer, run
 
 _KEEP: Final = ("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3", "-o", "ConnectTimeout=20")
 _LOST: Final = 255  # the exit code of ssh when its connection was lost

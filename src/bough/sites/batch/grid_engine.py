@@ -12,7 +12,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from bough.errors import UserError
-from bough.sites.batch_system import JobRequest, JobStatus
+from bough.sites.batch.batch_system import JobRequest, JobStatus
 
 _NUMBER: Final = re.compile(r"[Yy]our job (\d+)")
 _OPTION: Final = "pe"

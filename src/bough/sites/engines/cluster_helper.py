@@ -1,4 +1,4 @@
-"""`python -m bough.sites.cluster_helper`: the process by which a server talks to one Dask or Ray cluster.
+"""`python -m bough.sites.engines.cluster_helper`: the process by which a server talks to one Dask or Ray cluster.
 
 Engines bring threads, signal handlers and sometimes the end of their process; so each has a process of its own, a
 child of the server that ends with it. It reads requests, one line of JSON each, and answers each with one line. Rules:
@@ -17,8 +17,8 @@ from importlib import resources
 from typing import Any, Final, Protocol
 
 from bough.errors import SiteError
-from bough.sites.bootstrap import OWN, make_archive, read_platform
-from bough.sites.worker_side import Call, boot_id
+from bough.sites.engines.worker_side import Call, boot_id
+from bough.sites.head.bootstrap import OWN, make_archive, read_platform
 
 _MOST_SAID: Final = 300  # characters
 _PLACE: Final = re.compile(r"^(?:\w+://)?(\[[0-9A-Fa-f:.]+\]|[^\[\]/:]+):(\d{1,5})/?\Z", re.ASCII)
@@ -53,7 +53,7 @@ class ClusterHelper:
     def __init__(self, first: dict[str, Any]) -> None:
         self._first = first
         self._engine = make_engine(first["engine"], first["address"])
-        self._far_side = resources.files("bough.sites").joinpath("far_side.py").read_text(encoding="utf-8")
+        self._far_side = resources.files("bough.sites.head").joinpath("far_side.py").read_text(encoding="utf-8")
         self._platform = OWN
 
     def answer(self, request: dict[str, Any]) -> Any:
@@ -101,10 +101,10 @@ def make_engine(name: str, address: str) -> Engine:
     """Connect to a cluster."""
     _knock(name, address)
     if name == "dask":
-        from bough.sites.dask_engine import DaskEngine
+        from bough.sites.engines.dask_engine import DaskEngine
 
         return DaskEngine(address)
-    from bough.sites.ray_engine import RayEngine
+    from bough.sites.engines.ray_engine import RayEngine
 
     return RayEngine(address)
 

@@ -17,11 +17,11 @@ import msgspec
 from bough.errors import SiteError
 from bough.model.resources import show_bytes
 from bough.model.site_specs import PLENTY, RESOURCE, PilotId, SiteSpec
-from bough.sites.bootstrap import OWN, Archive, make_archive, only_commands, read_platform
-from bough.sites.errands import PATIENCE, Connection, LocalConnection
-from bough.sites.head_relay import GIVE_UP
+from bough.sites.head.bootstrap import OWN, Archive, make_archive, only_commands, read_platform
+from bough.sites.head.errands import PATIENCE, Connection, LocalConnection
+from bough.sites.head.head_relay import GIVE_UP
+from bough.sites.head.ssh_connection import SshConnection
 from bough.sites.site_kind import Checked, Surroundings
-from bough.sites.ssh_connection import SshConnection
 from bough.transport.access import NO_CERTIFICATE, UNIX, Access
 
 _ROOM: Final = 100_000_000  # bytes that must be free there

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 from bough.errors import SiteError, UserError
-from bough.sites.batch_system import BatchSystem, JobRequest, JobStatus
+from bough.sites.batch.batch_system import BatchSystem, JobRequest, JobStatus
 
 if TYPE_CHECKING:
     from psij.executors.batch.batch_scheduler_executor import BatchSchedulerExecutor

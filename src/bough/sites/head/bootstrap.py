@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 from bough import private
 from bough.errors import SiteError
 from bough.model.resources import OWN_PYTHON
-from bough.sites.foreign_wheels import LEAST, Platform, find_wheel, read_version
+from bough.sites.head.foreign_wheels import LEAST, Platform, find_wheel, read_version
 
 _PURE: Final = ("bough", "cloudpickle")
 _COMPILED: Final = "msgspec"
