@@ -30,7 +30,9 @@ from bough.cli.main import main as bough
 from bough.transport import home
 from tests.fuzz.fuzz_descriptions import SAFE
 from tests.fuzz.hostile import (
+    DEADLINE,
     FINE,
+    LONG_DEADLINE,
     NUMBERS,
     RANGES,
     SELECTORS,
@@ -105,6 +107,7 @@ ENVIRONMENT = (
     "BOUGH_RUN",
 )
 SERVES = frozenset({"server start", "executor start", "relay start", "watch", "browse"})  # until somebody ends it
+PATIENT = {"site test": 200.0}  # seconds: it waits for a host that does not answer, and for a pilot to run a task
 MEASURES = frozenset({"bench", "study"})  # for minutes, unless something is wrong with what is asked for
 OWN_CODES = {"take": frozenset({10, 11, 12}), "run": frozenset({126, 127})}  # 127: the program was not found
 CALLED_BY_HAND = frozenset({"server stop"})  # with which all others would have nothing to talk to
@@ -351,9 +354,9 @@ def _surroundings(changed: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _call(words: list[str], stdin: bytes) -> Outcome:
+def _call(leaf: Leaf, words: list[str], stdin: bytes) -> Outcome:
     try:
-        return call(lambda: bough(words), stdin)
+        return call(lambda: bough(words), stdin, PATIENT.get(leaf.name, DEADLINE))
     finally:  # what one process leaves to its own end
         opened_sessions.clear()
 
@@ -372,7 +375,7 @@ def attack(inputs: int, seed: int, report: Callable[[str], None]) -> tuple[Count
         for number in range(inputs):
             leaf, words, environment, stdin = lines.make(serving=False)
             with _surroundings(environment):
-                outcome = _call(words, stdin)
+                outcome = _call(leaf, words, stdin)
             shown = (words, environment, stdin)
             recent = [*recent[-30:], shown]
             tally.add(leaf.name, _ours(words, outcome), shown, FINE | OWN_CODES.get(leaf.name, frozenset()))
@@ -393,7 +396,7 @@ def attack_processes(inputs: int, seed: int, report: Callable[[str], None]) -> t
             leaf, words, environment, stdin = lines.make(serving=True)
             serves = leaf.name in SERVES
             with _surroundings(environment):
-                outcome = call_process(words, stdin, 3.0) if serves else call_process(words, stdin)
+                outcome = call_process(words, stdin, 3.0 if serves else PATIENT.get(leaf.name, LONG_DEADLINE))
             if serves and str(outcome.code).startswith("hung"):
                 outcome = Outcome(0, outcome.err)
             fine = FINE | OWN_CODES.get(leaf.name, frozenset())
