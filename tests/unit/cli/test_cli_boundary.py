@@ -243,3 +243,12 @@ def test_browsing_needs_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_of_a_hundred_million_tasks_is_not_unfolded_for_a_file(bough: Call, filled: Workshop) -> None:
     filled.task(5, "ready", name="huge", length=100_000_000, is_array=1)
     assert "at most" in refused(bough("describe", "--run", "wf"))
+
+
+def test_a_statement_from_stdin_that_is_no_text_is_refused(
+    bough: Call, filled: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\x00"), encoding="utf-8"))
+    assert "stdin" in refused(bough("sql", "-"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"select 7 as n"), encoding="utf-8"))
+    assert "7" in bough("sql", "-")[1]

@@ -11,6 +11,8 @@ import sys
 from bough.cli.output import Output
 from bough.cli.targets.jobs_database import OpenDatabase, open_database
 from bough.cli.targets.locate import add_store_arguments
+from bough.cli.workflow_files import cannot_read
+from bough.describe.source_files import read_file
 from bough.errors import UserError
 
 EXAMPLES = (
@@ -38,7 +40,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         if args.tables:
             _tables(database, output)
             return 0
-        statement = sys.stdin.read() if args.statement == "-" else args.statement
+        statement = _from_stdin() if args.statement == "-" else args.statement
         columns, rows = database.select(statement)
     if args.csv:
         import csv
@@ -48,6 +50,13 @@ def run(args: argparse.Namespace, output: Output) -> int:
     else:
         output.table(columns, rows)
     return 0
+
+
+def _from_stdin() -> str:
+    try:
+        return read_file("-").decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise cannot_read("stdin", error) from error
 
 
 def _tables(database: OpenDatabase, output: Output) -> None:

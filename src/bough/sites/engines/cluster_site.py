@@ -206,19 +206,27 @@ class ClusterSite:
         await self._ask("forget")
 
     async def close(self) -> None:
-        """End the connection."""
+        """End the connection; whoever waits for an answer learns it at once."""
+        if self._process is not None:
+            _kill(self._process)
         async with self._lock:
             await self._end()
 
     async def _end(self) -> None:
         process, self._process = self._process, None
-        if process is not None and process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # what it asked for is done, and it keeps nothing
+        if process is not None:
+            _kill(process)
             await process.wait()
         if self._drain is not None:
             self._drain.cancel()
             self._drain = None
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    """End a helper: what it asked for is done, and it keeps nothing."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 class DaskSite(ClusterSite):

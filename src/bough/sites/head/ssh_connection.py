@@ -164,7 +164,9 @@ class SshConnection:
         return await run(argv, data, patience, self.host)
 
     async def close(self) -> None:
-        """End the connection."""
+        """End the connection; whoever is still connecting learns it at once."""
+        if self._master is not None:
+            _terminate(self._master)
         async with self._lock:
             await self._end()
 
@@ -173,13 +175,18 @@ class SshConnection:
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
-        if master is not None and master.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                master.terminate()
+        if master is not None:
+            _terminate(master)
             await master.wait()
         if not _is_answered(self._control):
             with contextlib.suppress(OSError):  # a master removes it itself, unless it was killed
                 os.unlink(self._control)
+
+
+def _terminate(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
 
 
 def _is_answered(control: str) -> bool:
