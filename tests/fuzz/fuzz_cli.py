@@ -107,7 +107,7 @@ ENVIRONMENT = (
     "BOUGH_RUN",
 )
 SERVES = frozenset({"server start", "executor start", "relay start", "watch", "browse"})  # until somebody ends it
-PATIENT = {"site test": 200.0}  # seconds: it waits for a host that does not answer, and for a pilot to run a task
+PATIENT = {"site test": 200.0, "site remove": 200.0}  # seconds: they wait for hosts and for pilots, within bounds
 MEASURES = frozenset({"bench", "study"})  # for minutes, unless something is wrong with what is asked for
 OWN_CODES = {"take": frozenset({10, 11, 12}), "run": frozenset({126, 127})}  # 127: the program was not found
 CALLED_BY_HAND = frozenset({"server stop"})  # with which all others would have nothing to talk to
@@ -354,9 +354,13 @@ def _surroundings(changed: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
+def _patience(leaf: Leaf, words: list[str], usual: float) -> float:
+    return usual if "--force" in words else PATIENT.get(leaf.name, usual)
+
+
 def _call(leaf: Leaf, words: list[str], stdin: bytes) -> Outcome:
     try:
-        return call(lambda: bough(words), stdin, PATIENT.get(leaf.name, DEADLINE))
+        return call(lambda: bough(words), stdin, _patience(leaf, words, DEADLINE))
     finally:  # what one process leaves to its own end
         opened_sessions.clear()
 
@@ -396,7 +400,7 @@ def attack_processes(inputs: int, seed: int, report: Callable[[str], None]) -> t
             leaf, words, environment, stdin = lines.make(serving=True)
             serves = leaf.name in SERVES
             with _surroundings(environment):
-                outcome = call_process(words, stdin, 3.0 if serves else PATIENT.get(leaf.name, LONG_DEADLINE))
+                outcome = call_process(words, stdin, 3.0 if serves else _patience(leaf, words, LONG_DEADLINE))
             if serves and str(outcome.code).startswith("hung"):
                 outcome = Outcome(0, outcome.err)
             fine = FINE | OWN_CODES.get(leaf.name, frozenset())
