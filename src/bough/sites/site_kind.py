@@ -7,6 +7,7 @@ is a `SiteError` whose message says what to do. A pilot outlives the connection 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -109,3 +110,12 @@ def find_kind(name: str) -> MakeKind:
         )
     kind: MakeKind = offered[name].load()
     return kind
+
+
+async def check_within(kind: SiteKind, step: str, seconds: float) -> Checked:
+    """Look at one thing; a site that does not answer in time is not in order."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await kind.check(step)
+    except TimeoutError:
+        return Checked(False, f"the site has not answered within {seconds:g} s: is it up, and is its address right?")

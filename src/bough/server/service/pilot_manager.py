@@ -38,7 +38,7 @@ from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ClientPeer, DeferredRequest, Handler
 from bough.server.service.stranger_gates import GuardedSocket
 from bough.server.turns.shell import Shell
-from bough.sites.site_kind import SiteKind, Surroundings, TakesLogin, find_kind
+from bough.sites.site_kind import SiteKind, Surroundings, TakesLogin, check_within, find_kind
 from bough.transport import home
 from bough.transport.access import NO_CERTIFICATE, revoke_site_token, site_secret, site_token, token_bytes
 from bough.transport.admission import PeerListener
@@ -57,6 +57,7 @@ _SUBMITTING: Final = 2.0  # seconds after which those that are there are looked 
 _LEAVING: Final = 60.0  # seconds in which pilots of a site that is removed have ended
 _LEAVE_TIME: Final = 3.0  # seconds in which executors that are told to leave have left
 _GRACE: Final = 0.0  # seconds that tasks of theirs get: there are none
+_STEP: Final = 90.0  # seconds that one step of its test may take
 _FORCED: Final = 10.0  # seconds that a site has to answer that is removed by force
 _LONGEST: Final = 2000  # characters of a reason
 
@@ -476,7 +477,7 @@ class PilotManager:
             return {"steps": list(desk.kind.steps), "ok": True, "text": ""}
         if step not in desk.kind.steps:
             raise UnknownName(f"there is no step {step!r}; there are: {', '.join(desk.kind.steps)}")
-        found = await desk.kind.check(step)
+        found = await check_within(desk.kind, step, _STEP)
         return {"steps": list(desk.kind.steps), "ok": found.ok, "text": found.text}
 
     async def _login(self, deferred: DeferredRequest[questions.LoginSite]) -> object:
@@ -486,7 +487,7 @@ class PilotManager:
             raise UserError(f"site {name} is not one to log in to: bough site test {name} says what it needs")
         if not deferred.question.done:
             return {"site": name, "argv": desk.kind.login_words()}
-        found = await desk.kind.check(desk.kind.steps[0])
+        found = await check_within(desk.kind, desk.kind.steps[0], _STEP)
         if found.ok and site is not None and site.spec is not None:
             await tell(self._shell, SiteDefined(name, site.spec))  # it rests no more after pilots that failed
             desk.look_soon()
