@@ -53,9 +53,17 @@ class Machine:
     """See the module."""
 
     def __init__(
-        self, policies: Policies, *, seed: int = 0, last_turn: int = 0, last_span: int = 0, pickup: int = 0
+        self,
+        policies: Policies,
+        *,
+        seed: int = 0,
+        last_turn: int = 0,
+        last_span: int = 0,
+        pickup: int = 0,
+        accounts: bool = False,
     ) -> None:
-        self.state = State(policies, pickup)
+        """`accounts`: core-hours are added up for all executors, not only for those that pilots brought."""
+        self.state = State(policies, pickup, accounts=accounts)
         self.state.turn = last_turn
         self.state.last_span = last_span
         self._placement = Placement(self.state, Random(seed))
@@ -137,9 +145,11 @@ class Machine:
         return snapshot.take(self.state)
 
     @classmethod
-    def restore(cls, data: bytes, policies: Policies, *, seed: int = 0, pickup: int = 0) -> Machine:
+    def restore(
+        cls, data: bytes, policies: Policies, *, seed: int = 0, pickup: int = 0, accounts: bool = False
+    ) -> Machine:
         """A machine in the state of a snapshot."""
-        machine = cls(policies, seed=seed, pickup=pickup)
+        machine = cls(policies, seed=seed, pickup=pickup, accounts=accounts)
         snapshot.restore(machine.state, data)
         return machine
 

@@ -51,8 +51,9 @@ class TimerKind(IntEnum):
 class State:
     """See the module."""
 
-    def __init__(self, policies: Policies, pickup: int = 0) -> None:
+    def __init__(self, policies: Policies, pickup: int = 0, *, accounts: bool = False) -> None:
         self.policies = policies
+        self.accounts = accounts  # core-hours are added up for all executors, not only for those that pilots brought
         self.asks_policy = False  # only a turn does; what is queued otherwise has rank 0 until the first turn
         self.pickup = pickup or MAX_SPAN  # most tasks in one dispatch to one core
         self.run = 0  # of the session or service itself

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from bough.core.records.array_record import ArrayRecord, Record
 
 
+MANUAL_SITE = "manual"
+_MANUAL_SITES = frozenset({MANUAL_SITE, "hand"})  # the latter in older stores
 _MOST_KEPT = 1000  # answers about requirements that an executor keeps
 
 
@@ -38,6 +40,7 @@ class ExecutorRecord:
     __slots__ = (
         "_meets",
         "_others",
+        "accounted",
         "attributes",
         "away",
         "backlog_limit",
@@ -89,7 +92,8 @@ class ExecutorRecord:
         self.suspended: Seconds = 0.0  # until when it gets nothing, because too much went wrong there
         self.suspensions = 0
         self.trouble = 0  # tasks in a row that failed here and worked elsewhere
-        # of one that a pilot brought: when it came, got its first task (0: not yet), and had nothing to do last
+        self.accounted = False  # its site adds up what it does, see `SiteUsage`
+        # of one that is accounted: when it came, got its first task (0: not yet), and had nothing to do last
         self.came: Seconds = 0.0
         self.begun: Seconds = 0.0
         self.idle_since: Seconds = 0.0
@@ -245,6 +249,11 @@ class ExecutorRecord:
                 free[name] = free.get(name, 0) - amount
             found.append(span)
         return found
+
+
+def is_manual(executor: ExecutorRecord) -> bool:
+    """Whether an executor stands for a person."""
+    return not executor.pid and executor.site in _MANUAL_SITES
 
 
 def others_of(needs: Needs) -> tuple[tuple[str, float], ...]:
