@@ -131,7 +131,7 @@ def test_core_hours_are_told_by_site_and_workflow_and_survive_a_crash_and_prunin
 
     first = until(told, "core-hours of site lab")["lab"]
     assert 0.4 <= first["used"] * 3600 < first["all"] * 3600
-    assert 0.2 <= first["wasted"] * 3600
+    assert first["wasted"] * 3600 >= 0.2
 
     [usage] = answer(service, "status", "--name", "night")[1]["core_hours"]
     assert usage["site"] == "lab"

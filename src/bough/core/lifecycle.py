@@ -139,6 +139,8 @@ def place_task(state: State, fact: facts.Placed, record: TaskRecord, executor: E
     state.spans[number] = state.attempts.tasks[record.id] = span  # as `add_task`, without a call
     state.last_span = number
     executor.add(span)
+    if fact.backlog:
+        state.crowded[executor.id] = executor
     if executor.accounted:
         _begins(state, executor, span)
     if state.timed_groups:
@@ -160,6 +162,8 @@ def place_elements(state: State, fact: facts.Placed, record: ArrayRecord, execut
     state.attempts.add_elements(span)
     state.last_span = number
     executor.add(span)
+    if fact.backlog:
+        state.crowded[executor.id] = executor
     if executor.accounted:
         _begins(state, executor, span)
     if state.timed_groups:

@@ -20,6 +20,7 @@ from bough.core.intake import Intake
 from bough.core.replay_checks import fitted, misfit, pass_over, reserve
 from bough.core.scheduling.placement import Placement
 from bough.core.scheduling.provisioning import is_due, next_provision, provision
+from bough.core.scheduling.recall import next_look, recall
 from bough.core.state import State
 from bough.model.events.arriving import News
 from bough.model.events.facts import Fact
@@ -85,6 +86,8 @@ class Machine:
             written += self._placement.ask(now, effects.orders)
             state.due = False
             state.demand_due = True
+        if state.crowded:
+            recall(state, effects.orders)
         if state.defined_sites and not state.stopping and is_due(state):
             written += provision(state, effects.orders)
         if effects.freed:
@@ -164,11 +167,12 @@ class Machine:
     def next_timer(self) -> Seconds | None:
         """When something is due, at the latest."""
         timers = self.state.timers
-        timer = timers[0][0] if timers else None
-        if not self.state.defined_sites:
-            return timer
-        asked = next_provision(self.state)
-        return asked if timer is None or (asked is not None and asked < timer) else timer
+        times = [timers[0][0]] if timers else []
+        if self.state.crowded:
+            times += next_look(self.state)
+        if self.state.defined_sites and (asked := next_provision(self.state)) is not None:
+            times.append(asked)
+        return min(times) if times else None
 
     def explain(self, record: int, index: int = 0) -> list[str]:
         """Why a task is not running, or how it ended; one line a reason."""

@@ -1,8 +1,8 @@
 """Sites: which executors they have, the rule for when they may be used, and whether they are away.
 
-A site is known while it has executors, a rule of its own, a definition (see `pilots`), or is away; the last of those
-that have used core-hours are known, too. Executors of a site that is away get nothing, and count for no host. Rule: these functions only apply what is decided; `intake` decides, and
-has executors give back what they have.
+A site is known while it has executors, a rule of its own, a definition (see `pilots`), or is away; some of those that
+have used core-hours are known, too. Executors of a site that is away get nothing, and count for no host. Rule: these
+functions only apply what is decided; `intake` decides, and has executors give back what they have.
 """
 
 from __future__ import annotations

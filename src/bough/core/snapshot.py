@@ -479,6 +479,8 @@ def restore(state: State, data: bytes) -> None:
         else:
             state.attempts.add_task(span)
         span.executor.add(span)
+        if span.queued:
+            state.crowded[span.executor.id] = span.executor
     for name, number, index in kept.locks:
         state.locks.take(name, number, index)
     for kept_span, joined in kept.late:

@@ -78,6 +78,8 @@ class State:
         self.open_executors: dict[
             int, ExecutorRecord
         ] = {}  # those that may take something, longest open_executors first
+        self.crowded: dict[int, ExecutorRecord] = {}  # those that were given a backlog since they had none
+        self.recall_at: Seconds = 0.0  # when backlogs are looked at next; 0: they are not
         self.attempts = AttemptIndex()
         self.spans = self.attempts.current  # the same, because most of what is said names a span
         self.last_span = 0

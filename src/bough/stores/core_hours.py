@@ -34,7 +34,7 @@ ON CONFLICT (site) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name
 _THIN: Final = f"""
 INSERT INTO site_usage (site, period, start, core_seconds, startup, used, wasted)
 SELECT site, ?, start - start % ?, {", ".join(f"sum({name})" for name in _NAMES)} FROM site_usage
-WHERE period = ? AND start < ? GROUP BY site, start - start % ?
+WHERE period = ? AND start < ? GROUP BY 1, 3
 ON CONFLICT (site, period, start) DO UPDATE SET {_SUMS}"""
 _HISTORY: Final = """
 SELECT site, period, start, core_seconds, startup, used, wasted FROM site_usage
@@ -86,7 +86,7 @@ class CoreHours:
         execute = self._database.execute
         for fine, coarse, age in THINNED:
             limit = int(now - age) // coarse * coarse
-            execute(_THIN, (coarse, coarse, fine, limit, coarse))
+            execute(_THIN, (coarse, coarse, fine, limit))
             execute("DELETE FROM site_usage WHERE period = ? AND start < ?", (fine, limit))
         execute("DELETE FROM site_usage WHERE start < ?", (int(now - OLDEST),))
         beyond = execute(_BEYOND, (MOST_ROWS,)).fetchone()

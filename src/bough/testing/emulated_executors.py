@@ -39,6 +39,7 @@ from bough.wire.executor_messages import (
     EndElements,
     ExecutorHello,
     ExecutorWelcome,
+    GiveBacklog,
     Heartbeat,
     Leave,
     Leaving,
@@ -311,6 +312,8 @@ class EmulatedExecutors:
                 member.work.interrupt(message, now)
             case ClearOut():  # at once: nothing of it is real
                 member.work.clear(message.reason)
+            case GiveBacklog():
+                member.work.give_back(running=False)
             case Drain():
                 member.told_to_drain()
             case Leave():  # at once: no more is said than what it gives back

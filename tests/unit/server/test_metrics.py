@@ -4,7 +4,6 @@ import asyncio
 import re
 from collections.abc import Callable
 
-import msgspec
 from server_fakes import FakeLoop
 
 from bough.core.machine import Machine

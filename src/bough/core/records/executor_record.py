@@ -55,11 +55,13 @@ class ExecutorRecord:
         "idle_since",
         "load",
         "long_cores",
+        "oldest",
         "pid",
         "pilot",
         "python",
         "site",
         "spans",
+        "stuck",
         "suspended",
         "suspensions",
         "trouble",
@@ -86,6 +88,9 @@ class ExecutorRecord:
         self.backlog_limit = BACKLOG * capacity.cores
         self.load: Seconds = 0.0  # expected seconds of short work that it has
         self.long_cores = 0.0  # that tasks hold which are not known to be short
+        # the head of its backlog at the last look, and how much was left of it, see `scheduling.recall`
+        self.oldest: tuple[int, int] | None = None
+        self.stuck = False  # its backlog was recalled, and has not moved since
         self.draining = False
         self.counted = 0.0  # cores that queues count with, see `QueueTable`
         self.away = False  # its site is, see `core.sites`
@@ -176,6 +181,7 @@ class ExecutorRecord:
         return (
             0 < runtime.mean <= SHORT
             and self.load < self.backlog_limit
+            and not self.stuck
             and len(self.spans) < min(TRUST * runtime.seen, MAX_BACKLOG)
             and work.queue.cores <= self.capacity.cores - self.long_cores
             and (
