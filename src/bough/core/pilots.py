@@ -278,7 +278,13 @@ def why_none(state: State, site: SiteRecord, wanted: Iterable[Needs] | None = No
 
     `wanted`: what would run there; otherwise all that is ready.
     """
-    needs = list(wanted) if wanted is not None else [shape.needs for shape in state.demand]
+    if wanted is None:
+        ready = list(state.demand)
+        needs = [shape.needs for shape in ready if shape.named.room(shape.needs.cores)]
+        if ready and not needs:
+            return "the queues of all that is ready hold as many cores as they may"
+    else:
+        needs = list(wanted)
     if needs and not any(could_fit(state, site, one) for one in needs):
         return "nothing that is ready could run there"
     return why_no_room(state, site) or (site.refrained if needs else "nothing is ready that has no place")

@@ -147,8 +147,12 @@ class _View:
         return [SiteChoice(self._state, site) for site in self._state.defined_sites.values() if not site.away]
 
     def demand(self) -> Iterator[Demand]:
+        taken: dict[str, float] = {}  # cores by queue: of several shapes no more than their queue lets out together
         for shape in self._state.demand:
-            most = shape.named.room(shape.needs.cores)  # more pilots would not bring out more of its queue
+            named, cores = shape.named, shape.needs.cores
+            most = named.room(cores, taken.get(named.name))  # more pilots would not bring out more of its queue
+            if named.spec.max_cores:
+                taken[named.name] = taken.get(named.name, named.cores) + min(most, shape.ready) * cores
             if most >= shape.ready:
                 yield shape
             elif most:
@@ -172,7 +176,8 @@ def is_due(state: State) -> bool:
 
 
 def _is_demanded(state: State) -> bool:
-    return any(True for _ in state.demand)
+    """Whether something is ready that its queue lets out."""
+    return any(shape.named.room(shape.needs.cores) for shape in state.demand)
 
 
 def next_provision(state: State) -> Seconds | None:

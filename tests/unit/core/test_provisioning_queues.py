@@ -1,0 +1,75 @@
+"""Provisioning knows the bounds of named queues: no pilot is asked for what a queue will hold back."""
+
+from __future__ import annotations
+
+import pytest
+from test_provisioning_bounds import Desk, Says, asked, nothing, spec
+
+from bough.core.queries.facade import Queries
+from bough.core.scheduling.provisioning import PERIOD
+from bough.model.events import facts, news
+from bough.model.queue_specs import QueueSpec
+from bough.policies.provisioning.all_at_once import AllAtOnce
+from bough.policy.interface import ProvisioningView, ProvisioningWish
+from bough.policy.shortage import Provisioner
+from bough.testing.builders import executor, group, needs, on_group, submit, task
+
+
+def test_shapes_of_one_queue_are_wanted_together_no_more_than_it_lets_out() -> None:
+    desk = Desk(Provisioner(AllAtOnce()), ("a", spec(max_pilots=20)))
+    desk.tell(facts.QueueDefined("q", QueueSpec(max_cores=3.0)))
+    small = [task(number, needs=needs(1, queue="q")) for number in range(1, 6)]
+    other = [task(number, needs=needs(1, memory=1, queue="q")) for number in range(6, 11)]
+    turn = desk.tell(submit(*small, *other))
+    assert len(asked(turn)) == 3
+
+
+def test_what_is_ready_in_a_queue_at_its_ceiling_is_no_demand() -> None:
+    policy = Says(nothing)
+    desk = Desk(policy, ("a", spec()))
+    desk.tell(facts.QueueDefined("q", QueueSpec(max_cores=1.0)), executor(7, 1, site="x"))
+    desk.tell(submit(task(1, needs=needs(1, queue="q"))), later=PERIOD)
+    before = policy.asked
+    desk.tell(submit(task(2, needs=needs(1, queue="q"))), later=PERIOD / 10)
+    assert policy.asked == before  # not at once: nobody could run it
+    desk.tell(later=PERIOD)
+    assert not desk.machine.state.is_demanded
+    why = Queries(desk.machine).why_no_pilot("a")
+    assert why == "the queues of all that is ready hold as many cores as they may"
+
+
+def test_a_queue_that_ends_its_tasks_lets_long_ones_go_to_short_pilots() -> None:
+    desk = Desk(Provisioner(AllAtOnce()), ("a", spec(batch="slurm", walltime=100.0)))
+    for machine in (desk.machine, desk.twin):
+        machine.state.runtime_of("x").note(1, 500.0)
+    turn = desk.tell(facts.QueueDefined("q", QueueSpec()), submit(task(1, template="x", needs=needs(1, queue="q"))))
+    assert asked(turn) == []  # it would not end in the time of a pilot
+    turn = desk.tell(facts.QueueDefined("q", QueueSpec(max_time=60.0)))
+    assert asked(turn) == [1]
+
+
+@pytest.mark.parametrize(
+    ("limits", "tasks", "length"),
+    [
+        (QueueSpec(), 5, 60.0),
+        (QueueSpec(max_cores=2.0), 2, 60.0),
+        (QueueSpec(max_time=20.0), 5, 20.0),
+        (QueueSpec(max_cores=4.0, max_time=90.0), 4, 60.0),
+    ],
+)
+def test_of_what_follows_only_what_its_queue_will_let_out_is_seen(limits: QueueSpec, tasks: int, length: float) -> None:
+    seen: list[tuple[int, float, float]] = []
+
+    def look(view: ProvisioningView) -> list[ProvisioningWish]:
+        seen[:] = [(one.tasks, one.expected, one.after) for one in view.coming()]
+        return []
+
+    desk = Desk(Says(look), ("a", spec()))
+    desk.tell(facts.QueueDefined("q", limits), executor(9, 1, site="x"))
+    first = task(1, group=1, template="x", needs=needs(1, queue="q"))
+    others = [task(number, group=2, template="x", needs=needs(1, queue="q")) for number in range(2, 7)]
+    for machine in (desk.machine, desk.twin):
+        machine.state.runtime_of("x").note(1, 60.0)
+    desk.tell(submit(group(1, "one"), group(2, "two", 0, on_group(1)), first, *others))
+    desk.tell(news.GroupClosed(1), news.GroupClosed(2), facts.SiteHadRoom("a", 1))  # type: ignore[arg-type]
+    assert seen == [(tasks, pytest.approx(length), pytest.approx(length))]
