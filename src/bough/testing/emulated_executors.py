@@ -302,7 +302,9 @@ class EmulatedExecutors:
         if not member.piggyback:
             self._send(member, _READY)
 
-    def _on_message(self, member: EmulatedMember, message: object, now: float) -> None:
+    def _on_message(  # noqa: C901 one case a kind of message
+        self, member: EmulatedMember, message: object, now: float
+    ) -> None:
         match message:
             case Blob():
                 self._times.blobs.setdefault(message.id, message.data)

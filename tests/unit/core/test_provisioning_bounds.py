@@ -52,8 +52,15 @@ class Says:
 class Desk:
     """A machine whose facts are replayed into a twin and whose snapshot is restored, after every turn."""
 
-    def __init__(self, policy: ProvisioningPolicy, *sites: tuple[str, SiteSpec], most: int = 0) -> None:
-        self.policies = Policies(Fifo(), provisioning=policy, max_pilots=most)
+    def __init__(
+        self,
+        policy: ProvisioningPolicy,
+        *sites: tuple[str, SiteSpec],
+        most: int = 0,
+        named: dict[str, ProvisioningPolicy] | None = None,
+    ) -> None:
+        self.named = named or {}
+        self.policies = Policies(Fifo(), provisioning=policy, max_pilots=most, provisioning_named=self.named.get)
         self.machine = Machine(self.policies, accounts=True)
         self.twin = Machine(self.policies, accounts=True)
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""Provisioning knows the bounds of named queues: no pilot is asked for what a queue will hold back."""
+"""Provisioning knows the bounds of named queues, and sites may have policies of their own."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from bough.core.queries.facade import Queries
 from bough.core.scheduling.provisioning import PERIOD
 from bough.model.events import facts, news
 from bough.model.queue_specs import QueueSpec
+from bough.model.site_specs import PilotId
 from bough.policies.provisioning.all_at_once import AllAtOnce
-from bough.policy.interface import ProvisioningView, ProvisioningWish
+from bough.policy.interface import AskFor, ProvisioningView, ProvisioningWish, Release
 from bough.policy.shortage import Provisioner
 from bough.testing.builders import executor, group, needs, on_group, submit, task
 
@@ -73,3 +74,46 @@ def test_of_what_follows_only_what_its_queue_will_let_out_is_seen(limits: QueueS
     desk.tell(submit(group(1, "one"), group(2, "two", 0, on_group(1)), first, *others))
     desk.tell(news.GroupClosed(1), news.GroupClosed(2), facts.SiteHadRoom("a", 1))  # type: ignore[arg-type]
     assert seen == [(tasks, pytest.approx(length), pytest.approx(length))]
+
+
+# --- policies of single sites ------------------------------------------------------------------------------
+
+
+def test_each_site_is_seen_by_its_own_policy_only() -> None:
+    seen: dict[str, list[str]] = {}
+
+    def watching(name: str) -> Says:
+        def look(view: ProvisioningView) -> list[ProvisioningWish]:
+            seen[name] = [site.name for site in view.sites()]
+            return [AskFor("a", 1, name), AskFor("b", 1, name)] if list(view.demand()) else []
+
+        return Says(look)
+
+    desk = Desk(watching("server's"), ("a", spec()), ("b", spec(provisioning="own")), named={"own": watching("own")})
+    desk.tell(submit(task(1), task(2), task(3)))
+    assert seen == {"server's": ["a"], "own": ["b"]}
+    pilots = desk.machine.state.pilots.values()
+    assert [(one.site, one.reason) for one in pilots] == [("a", "server's"), ("b", "own")]
+    release = Says(lambda view: [Release(PilotId(1)), Release(PilotId(2))])
+    desk.named["own"] = release
+    desk.tell(facts.SiteHadRoom("b", 3))
+    assert [one.id for one in pilots if one.released] == [2]
+
+
+def test_what_pilots_of_one_policy_will_take_is_not_asked_for_by_another() -> None:
+    desk = Desk(
+        Provisioner(AllAtOnce()),
+        ("a", spec(max_pilots=3)),
+        ("b", spec(max_pilots=9, provisioning="own")),
+        named={"own": Provisioner(AllAtOnce())},
+    )
+    turn = desk.tell(submit(*(task(number) for number in range(1, 6))))
+    assert len(asked(turn)) == 5
+    assert [one.site for one in desk.machine.state.pilots.values()] == ["a"] * 3 + ["b"] * 2
+
+
+def test_a_policy_that_is_not_known_any_more_is_replaced_by_the_servers() -> None:
+    desk = Desk(Provisioner(AllAtOnce()), ("a", spec(provisioning="gone")))
+    turn = desk.tell(submit(task(1)))
+    assert asked(turn) == [1]
+    assert any("'gone'" in line for line in turn.complaints)
