@@ -8,6 +8,7 @@ said, `scheduling.provisioning` decides which pilots are asked for and which are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from functools import reduce
 from typing import Final
@@ -145,7 +146,8 @@ def executor_came(state: State, joined: facts.ExecutorJoined) -> None:
         site.waits.append(max(0.0, state.now - pilot.asked))
     _move(pilot, PilotTrigger.JOIN)
     site.starting.pop(pilot.id, None)
-    site.offers, site.known = joined, None
+    if not _is_bigger(site, joined):
+        site.offers, site.known = joined, None
     site.failures, site.rests_until, site.trouble = 0, 0.0, ""
     executor = state.executors[joined.executor]
     executor.idle_since = state.now
@@ -155,6 +157,12 @@ def executor_came(state: State, joined: facts.ExecutorJoined) -> None:
     if pilot.is_idle and not pilot.released:
         site.idle[pilot.id] = pilot
     state.pilots_due = True
+
+
+def _is_bigger(site: SiteRecord, joined: facts.ExecutorJoined) -> bool:
+    """Whether what a site offers is known from a bigger executor of the same pilot: cores may be shared unevenly."""
+    known = site.offers
+    return known is not None and known.pilot == joined.pilot and known.capacity.cores > joined.capacity.cores
 
 
 def add_executor(state: State, executor: ExecutorRecord) -> PilotRecord | None:
@@ -270,7 +278,8 @@ def could_fit(state: State, site: SiteRecord, needs: Needs) -> bool:
     if needs.requires and holds(needs.requires, {"site": site.name}) is False:
         return False
     others = any(name.startswith(RESOURCE) and name != RESOURCE + site.name for name, _ in needs.named)
-    return not others and (not site.spec.cores_per_pilot or needs.cores <= site.spec.cores_per_pilot)
+    most, parts = site.spec.cores_per_pilot, site.spec.executors_per_host
+    return not others and (not most or needs.cores <= (math.ceil(most / parts) if parts > 1 else most))
 
 
 def why_none(state: State, site: SiteRecord, wanted: Iterable[Needs] | None = None) -> str:

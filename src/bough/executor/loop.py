@@ -620,6 +620,12 @@ def _was_told_to_end(failure: Failure) -> bool:
 def main(words: list[str]) -> int:
     """Run an executor with these arguments; the exit code."""
     options = ExecutorOptions(words)
+    if options.executors > 1:
+        from bough.executor.siblings import part
+
+        code = part(options)
+        if code is not None:
+            return code
     extend_path(os.environ.pop("BOUGH_PATH", ""))
     preload = os.environ.pop("BOUGH_MODULES", "")
     devices = find_devices(options)

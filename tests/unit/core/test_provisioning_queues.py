@@ -9,7 +9,7 @@ from bough.core.queries.facade import Queries
 from bough.core.scheduling.provisioning import PERIOD
 from bough.model.events import facts, news
 from bough.model.queue_specs import QueueSpec
-from bough.model.site_specs import PilotId
+from bough.model.site_specs import PilotId, PilotState
 from bough.policies.provisioning.all_at_once import AllAtOnce
 from bough.policy.interface import AskFor, ProvisioningView, ProvisioningWish, Release
 from bough.policy.shortage import Provisioner
@@ -117,3 +117,31 @@ def test_a_policy_that_is_not_known_any_more_is_replaced_by_the_servers() -> Non
     turn = desk.tell(submit(task(1)))
     assert asked(turn) == [1]
     assert any("'gone'" in line for line in turn.complaints)
+
+
+# --- pilots of several executors -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cores", [4.0, 0.0])
+def test_a_pilot_has_the_cores_of_all_its_executors(cores: float) -> None:
+    site = spec(max_pilots=9, cores_per_pilot=cores, executors_per_host=2)
+    desk = Desk(Provisioner(AllAtOnce()), ("a", site))
+    assert len(asked(desk.tell(submit(task(1), task(2))))) == 1
+    desk.tell(executor(7, 2, site="a", pilot=1), executor(8, 2, site="a", pilot=1))
+    pilot = desk.machine.state.pilots[1]
+    assert (len(pilot.executors), pilot.state) == (2, PilotState.RUNNING)
+    turn = desk.tell(submit(*(task(number) for number in range(3, 13))), later=PERIOD)
+    assert len(asked(turn)) == 2  # ten are ready, two of them have a place, and the others need eight cores
+    desk.tell(facts.ExecutorLost(7, "idle"))
+    assert desk.machine.state.pilots[1].state is PilotState.RUNNING
+    desk.tell(facts.ExecutorLost(8, "idle"), facts.PilotEnded(PilotId(1)))
+    assert 1 not in desk.machine.state.pilots
+
+
+def test_what_fits_one_executor_of_a_pilot_counts_not_what_fits_the_pilot() -> None:
+    site = spec(max_pilots=9, cores_per_pilot=3.0, executors_per_host=2)
+    desk = Desk(Provisioner(AllAtOnce()), ("a", site))
+    assert asked(desk.tell(submit(task(1, needs=needs(3))))) == []
+    assert len(asked(desk.tell(submit(task(2, needs=needs(2))), later=PERIOD))) == 1
+    desk.tell(executor(7, 2, site="a", pilot=1), executor(8, 1, site="a", pilot=1))
+    assert len(asked(desk.tell(submit(*(task(number, needs=needs(2)) for number in (3, 4, 5))), later=PERIOD))) > 0

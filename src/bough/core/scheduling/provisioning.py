@@ -20,7 +20,6 @@ from typing import Final, NamedTuple
 from bough.core import pilots
 from bough.core.lifecycle import executor_drained
 from bough.core.records.pilot_record import PilotRecord
-from bough.core.records.ready_queue import Shape
 from bough.core.records.site_record import SiteRecord
 from bough.core.scheduling.coming import coming, remaining
 from bough.core.state import State
@@ -29,7 +28,7 @@ from bough.model.events.facts import Fact
 from bough.model.events.orders import AskForPilot, CancelPilot, Order
 from bough.model.ids import Seconds
 from bough.model.resources import Needs
-from bough.model.site_specs import PilotId, least_pilots
+from bough.model.site_specs import PilotId, least_pilots, pilot_cores
 from bough.policy.interface import AskAgain, AskFor, Coming, Demand, ProvisioningPolicy, Refrain, Release
 from bough.policy.shortage import LEAST
 
@@ -53,7 +52,7 @@ class SiteChoice:
         self.max_pilots = site.spec.max_pilots
         self.idle_limit = site.spec.idle
         known = pilots.like_those_of(site)
-        self.cores = known.capacity.cores if known is not None else site.spec.cores_per_pilot
+        self.cores = pilot_cores(site.spec, known.capacity.cores if known is not None else 0.0)
 
     @property
     def pilots(self) -> int:
@@ -251,15 +250,11 @@ def provision(state: State, orders: list[Order]) -> list[Fact]:
 
 def _by_policy(state: State) -> dict[str, set[str] | None]:
     """The names of policies, each with its sites; None: all of them."""
-    found: dict[str, set[str] | None] = {}
-    names = {site.spec.provisioning for site in state.defined_sites.values() if site.spec is not None}
-    if len(names) == 1:
-        return {names.pop(): None}
-    for name in sorted(names):
-        found[name] = {
-            site.name for site in state.defined_sites.values() if site.spec is not None and site.spec.provisioning == name
-        }
-    return found
+    found: dict[str, set[str]] = {}
+    for site in state.defined_sites.values():
+        assert site.spec is not None
+        found.setdefault(site.spec.provisioning, set()).add(site.name)
+    return dict.fromkeys(found, None) if len(found) == 1 else dict(sorted(found.items()))
 
 
 def _policy_named(state: State, name: str) -> ProvisioningPolicy:
@@ -310,7 +305,7 @@ class _Desk:
         state = self._state
         known = pilots.like_those_of(site)
         assert site.spec is not None
-        cores = known.capacity.cores if known is not None else site.spec.cores_per_pilot
+        cores = pilot_cores(site.spec, known.capacity.cores if known is not None else 0.0)
         first = PilotId(state.last_pilot + 1)
         for _ in range(min(count, pilots.room_at(state, site))):
             pilot = PilotId(state.last_pilot + 1)
