@@ -118,6 +118,49 @@ def test_statistics_are_kept_every_second_and_served_in_all_forms(service: Servi
         assert b'bough_executors{state="idle"} 1' in page.read()
 
 
+def test_core_hours_are_told_by_site_and_workflow_and_survive_a_crash_and_pruning(service: Service) -> None:
+    service.start("--metrics", "127.0.0.1:0")
+    service.executor("--site", "lab", cores=2)
+    client = service.client("night")
+    client.run_command("sleep 0.4")
+    client.run_command("sleep 0.2; exit 3")
+
+    def told() -> dict[str, dict[str, float]] | None:
+        sites = answer(service, "stats", "--core-hours")[1]["sites"]
+        return sites if sites and sites["lab"]["used"] > 0 and sites["lab"]["wasted"] > 0 else None
+
+    first = until(told, "core-hours of site lab")["lab"]
+    assert 0.4 <= first["used"] * 3600 < first["all"] * 3600
+    assert first["wasted"] * 3600 >= 0.2
+
+    [usage] = answer(service, "status", "--name", "night")[1]["core_hours"]
+    assert usage["site"] == "lab"
+    assert usage["used"] * 3600 >= 0.4
+    assert usage["wasted"] * 3600 >= 0.2
+    assert "core-hours at lab: " in service.bough("status", "--name", "night").stdout
+    assert "core-hours " in service.bough("stats").stdout
+    assert 'bough_core_seconds_total{site="lab",use="used"} 0.' in service.bough("stats", "--prometheus").stdout
+    url = re.search(r"http://127\.0\.0\.1:\d+/metrics", service.log.read_text())
+    with urllib.request.urlopen(url[0], timeout=10) as page:
+        assert b'bough_core_seconds_total{site="lab",use="all"}' in page.read()
+
+    client.close()
+    client.sock.close()
+    service.kill()
+    service.start()
+    service.bough("remove", "night", "--kill")
+
+    def kept() -> float | None:
+        history = answer(service, "stats", "--core-hours")[1]["history"]
+        return sum(one["used"] for one in history) if history else None
+
+    assert until(kept, "the history") == pytest.approx(first["used"] * 3600)
+    assert answer(service, "stats", "--core-hours")[1]["sites"]["lab"]["used"] == pytest.approx(first["used"])
+    assert "in all" in service.bough("stats", "--core-hours", "--since", "30d").stdout
+    rows = answer(service, "sql", "select site, sum(used) as used from site_usage group by site")[1]
+    assert "lab" in json.dumps(rows)
+
+
 def test_the_end_of_a_workflow_is_told_to_a_command(service: Service) -> None:
     out = service.folder / "told"
     service.start("--notify", f'echo "$BOUGH_EVENT $BOUGH_WORKFLOW: $BOUGH_TEXT" >> {out}', "--notify-on", "finished")

@@ -270,9 +270,9 @@ class Histories(RuleBasedStateMachine):
             )
 
         self.policies = policies()
-        self.machine = Machine(policies())
-        self.twin = Machine(policies())
-        self.now = 0.0
+        self.machine = Machine(policies(), accounts=True)
+        self.twin = Machine(policies(), accounts=True)
+        self.now = 1.0  # as of any clock: at 0 nothing was
         self.next_id = 1
         self.next_group = 1
         self.next_executor = 1
@@ -728,7 +728,7 @@ class Histories(RuleBasedStateMachine):
         """What is left of it makes a lawful state, with which a server goes on; nothing of it raises."""
         dice = data.draw(st.randoms(use_true_random=False))
         share = data.draw(st.sampled_from([0.0, 0.05, 0.3]))
-        healed = Machine(Policies(Fifo()))
+        healed = Machine(Policies(Fifo()), accounts=True)
         healed.replay(*self.journal[0])
         for number, now, written in self.journal[1:]:
             left = [fact for fact in written if dice.random() >= share]
@@ -757,7 +757,7 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def a_snapshot_gives_the_same_state(self) -> None:
         if hasattr(self, "machine"):
-            again = Machine.restore(self.machine.snapshot(), Policies(Fifo()))
+            again = Machine.restore(self.machine.snapshot(), Policies(Fifo()), accounts=True)
             again.state.turn = self.machine.state.turn
             check(again.state)
             theirs, own = picture(again.state), picture(self.machine.state)
@@ -766,8 +766,8 @@ class Histories(RuleBasedStateMachine):
     @rule()
     def the_server_restarts_from_a_snapshot(self) -> None:
         policies = self.machine.state.policies
-        self.machine = Machine.restore(self.machine.snapshot(), policies)
-        self.twin = Machine.restore(self.twin.snapshot(), policies)
+        self.machine = Machine.restore(self.machine.snapshot(), policies, accounts=True)
+        self.twin = Machine.restore(self.twin.snapshot(), policies, accounts=True)
 
 
 TestHistories = Histories.TestCase

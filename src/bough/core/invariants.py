@@ -184,6 +184,14 @@ def _sites(state: State) -> None:
     _demand(flying == set(state.pilots), "a site and the core know different pilots")
     for site in state.defined_sites.values():
         _pilots_of(state, site)
+    for site in state.sites.values():
+        _usage_of(site)
+    hosts = [x.host for x in state.executors.values() if not (x.draining or x.away)]
+    counted = {host: hosts.count(host) for host in hosts}
+    _demand(state.hosts == counted, f"hosts are {counted}, the core says {state.hosts}")
+    for record in state.records.values():
+        if isinstance(record, ArrayRecord) and record.given_back:
+            _demand(record.urgent == HAD_RUN, f"array {record.id} has what was given back, and does not go first")
 
 
 def _pilots_of(state: State, site: SiteRecord) -> None:
@@ -200,17 +208,16 @@ def _pilots_of(state: State, site: SiteRecord) -> None:
     there = [executor for pilot in site.pilots.values() for executor in pilot.executors.values()]
     for executor in there:
         _demand(state.executors.get(executor.id) is executor, f"pilot {executor.pilot} has an executor that is gone")
+
+
+def _usage_of(site: SiteRecord) -> None:
+    """What is added up of the executors of a site that are there."""
+    there = [executor for executor in site.executors.values() if executor.accounted]
     cores = sum(executor.capacity.cores for executor in there)
     _demand(abs(site.usage.live_cores - cores) < _ROUNDING, f"site {site.name} has added up its cores wrongly")
     since = sum(executor.capacity.cores * executor.came for executor in there)
     near = abs(site.usage.live_since - since) <= _ROUNDING * max(1.0, abs(since))
     _demand(near, f"site {site.name} has added up the times of its cores wrongly")
-    hosts = [x.host for x in state.executors.values() if not (x.draining or x.away)]
-    counted = {host: hosts.count(host) for host in hosts}
-    _demand(state.hosts == counted, f"hosts are {counted}, the core says {state.hosts}")
-    for record in state.records.values():
-        if isinstance(record, ArrayRecord) and record.given_back:
-            _demand(record.urgent == HAD_RUN, f"array {record.id} has what was given back, and does not go first")
 
 
 def _totals(state: State) -> None:
@@ -322,7 +329,8 @@ def picture(state: State) -> dict[str, object]:
             for w in state.workflows.values()
         },
         "sites": {
-            s.name: (s.rule, s.away, s.reason, s.by_hand, s.deadline, sorted(s.executors)) for s in state.sites.values()
+            s.name: (s.rule, s.away, s.reason, s.by_hand, s.deadline, sorted(s.executors), s.usage.totals())
+            for s in state.sites.values()
         },
         "checkpoints": state.checkpoints,
         "pilots": (
@@ -344,11 +352,7 @@ def picture(state: State) -> dict[str, object]:
                 )
                 for s in state.defined_sites.values()
             },
-            {
-                x.id: (x.came, x.begun, x.idle_since, x.used, x.wasted)
-                for p in state.pilots.values()
-                for x in p.executors.values()
-            },
+            {x.id: (x.came, x.begun, x.idle_since, x.used, x.wasted) for x in state.executors.values() if x.accounted},
             state.last_pilot,
         ),
         "queues": {

@@ -60,7 +60,7 @@ def executor_resized(state: State, effects: Effects | None, fact: facts.Executor
     executor = state.executors[fact.executor]
     assert isinstance(executor, RelayExecutorRecord)
     state.cores += fact.capacity.cores - executor.capacity.cores
-    if executor.pilot:
+    if executor.accounted:
         executor_has_other_cores(state, executor, fact)
     executor.resize(fact)
     state.named_queues.recount(executor)
@@ -101,9 +101,9 @@ def executor_drained(state: State, effects: Effects | None, fact: facts.Executor
 def executor_lost(state: State, effects: Effects | None, fact: facts.ExecutorLost) -> None:
     """All that was with it is given back, to go first; the losses were counted before, one by one."""
     executor = state.executors[fact.executor]
-    remove_executor(state, executor)
     if executor.pilot:
         executor_left(state, executor)
+    remove_executor(state, executor)
     for span in list(executor.spans.values()):
         left, span.left = span.left, []
         for start, stop in left:
@@ -139,7 +139,9 @@ def place_task(state: State, fact: facts.Placed, record: TaskRecord, executor: E
     state.spans[number] = state.attempts.tasks[record.id] = span  # as `add_task`, without a call
     state.last_span = number
     executor.add(span)
-    if executor.pilot:
+    if fact.backlog:
+        state.crowded[executor.id] = executor
+    if executor.accounted:
         _begins(state, executor, span)
     if state.timed_groups:
         start_clocks(state, record.group)
@@ -160,7 +162,9 @@ def place_elements(state: State, fact: facts.Placed, record: ArrayRecord, execut
     state.attempts.add_elements(span)
     state.last_span = number
     executor.add(span)
-    if executor.pilot:
+    if fact.backlog:
+        state.crowded[executor.id] = executor
+    if executor.accounted:
         _begins(state, executor, span)
     if state.timed_groups:
         start_clocks(state, record.group)
@@ -187,14 +191,14 @@ def place_replica(state: State, fact: facts.Placed, record: Record, executor: Ex
     state.attempts.add_replica(span)
     state.last_span = number
     executor.add(span)
-    if executor.pilot:
+    if executor.accounted:
         _begins(state, executor, span)
     if record.spec.limits.resend_after:
         watch_silence(state, span)
 
 
 def _begins(state: State, executor: ExecutorRecord, span: Span) -> None:
-    """An executor that a pilot brought has something to do."""
+    """An executor whose core-hours are added up has something to do."""
     span.heard = state.now
     if not executor.begun:
         executor.begun = state.now
@@ -289,6 +293,9 @@ def end_attempts(
                 effects.orders.append(StopSpan(late.executor.id, late.id, low, high))
     ended: list[tuple[Span, int, int]] = []
     for span in state.attempts.of(record, start, stop):
+        if span.executor.accounted and not span.queued and span.heard:
+            span.executor.wasted += max(0.0, state.now - span.heard) * span.queue.cores
+            span.heard = state.now
         for low, high in span.take(start, stop):
             if effects is not None:
                 effects.orders.append(StopSpan(span.executor.id, span.id, low, high))
@@ -307,7 +314,7 @@ def task_ended(  # noqa: C901, PLR0917 called for every task: names and calls wo
         _forget_checkpoints(state, record.id, 0, 1)
     record.turn = state.turn
     record.ran_at = host or span.executor.host
-    if span.executor.pilot:
+    if span.executor.accounted:
         span.executor.used += seconds * span.queue.cores
     if span.executor.trouble or record.trouble is not None:
         _compare_places(state, effects, span, record.avoid)
@@ -345,7 +352,7 @@ def _elements_ended(
 ) -> None:
     start, stop = fact.start, fact.stop
     record.runtime.note(stop - start, fact.seconds)
-    if span.executor.pilot:
+    if span.executor.accounted:
         span.executor.used += fact.seconds * span.queue.cores
     state.move(record, start, stop, DONE)
     record.succeed(Success(start, stop, state.turn, record.id, start, span.attempt))

@@ -20,6 +20,7 @@ from bough.core.intake import Intake
 from bough.core.replay_checks import fitted, misfit, pass_over, reserve
 from bough.core.scheduling.placement import Placement
 from bough.core.scheduling.provisioning import is_due, next_provision, provision
+from bough.core.scheduling.recall import next_look, recall
 from bough.core.state import State
 from bough.model.events.arriving import News
 from bough.model.events.facts import Fact
@@ -53,9 +54,17 @@ class Machine:
     """See the module."""
 
     def __init__(
-        self, policies: Policies, *, seed: int = 0, last_turn: int = 0, last_span: int = 0, pickup: int = 0
+        self,
+        policies: Policies,
+        *,
+        seed: int = 0,
+        last_turn: int = 0,
+        last_span: int = 0,
+        pickup: int = 0,
+        accounts: bool = False,
     ) -> None:
-        self.state = State(policies, pickup)
+        """`accounts`: core-hours are added up for all executors, not only for those that pilots brought."""
+        self.state = State(policies, pickup, accounts=accounts)
         self.state.turn = last_turn
         self.state.last_span = last_span
         self._placement = Placement(self.state, Random(seed))
@@ -77,6 +86,8 @@ class Machine:
             written += self._placement.ask(now, effects.orders)
             state.due = False
             state.demand_due = True
+        if state.crowded:
+            recall(state, effects.orders)
         if state.defined_sites and not state.stopping and is_due(state):
             written += provision(state, effects.orders)
         if effects.freed:
@@ -137,9 +148,11 @@ class Machine:
         return snapshot.take(self.state)
 
     @classmethod
-    def restore(cls, data: bytes, policies: Policies, *, seed: int = 0, pickup: int = 0) -> Machine:
+    def restore(
+        cls, data: bytes, policies: Policies, *, seed: int = 0, pickup: int = 0, accounts: bool = False
+    ) -> Machine:
         """A machine in the state of a snapshot."""
-        machine = cls(policies, seed=seed, pickup=pickup)
+        machine = cls(policies, seed=seed, pickup=pickup, accounts=accounts)
         snapshot.restore(machine.state, data)
         return machine
 
@@ -154,11 +167,12 @@ class Machine:
     def next_timer(self) -> Seconds | None:
         """When something is due, at the latest."""
         timers = self.state.timers
-        timer = timers[0][0] if timers else None
-        if not self.state.defined_sites:
-            return timer
-        asked = next_provision(self.state)
-        return asked if timer is None or (asked is not None and asked < timer) else timer
+        times = [timers[0][0]] if timers else []
+        if self.state.crowded:
+            times += next_look(self.state)
+        if self.state.defined_sites and (asked := next_provision(self.state)) is not None:
+            times.append(asked)
+        return min(times) if times else None
 
     def explain(self, record: int, index: int = 0) -> list[str]:
         """Why a task is not running, or how it ended; one line a reason."""

@@ -8,12 +8,13 @@ said, `scheduling.provisioning` decides which pilots are asked for and which are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from functools import reduce
 from typing import Final
 
 from bough.core.effects import Effects
-from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
+from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord, is_manual
 from bough.core.records.pilot_record import PilotRecord, Usage, added
 from bough.core.records.site_record import SiteRecord, SiteUsage, usage_of
 from bough.core.sites import forget_if_plain, known_site
@@ -47,11 +48,22 @@ def site_removed(state: State, effects: Effects | None, fact: facts.SiteRemoved)
         del state.pilots[pilot]
     _forget_what_was_learnt(site)
     site.spec = None
-    site.usage = SiteUsage()
+    _begin_accounts_anew(state, site)
     for index in (site.pilots, site.starting, site.idle, site.leaving):
         index.clear()
     site.allocations.clear()
     forget_if_plain(state, fact.site)
+
+
+def _begin_accounts_anew(state: State, site: SiteRecord) -> None:
+    """What was used is forgotten; executors of pilots that are forgotten, too, count no more."""
+    for executor in site.executors.values():
+        if executor.accounted:
+            site.usage.settle(executor, state.now)
+    site.usage = SiteUsage()
+    for executor in site.executors.values():
+        if state.accounts and not (executor.pilot or is_manual(executor)):
+            site.usage.come(executor, state.now)
 
 
 def _forget_what_was_learnt(site: SiteRecord) -> None:
@@ -106,7 +118,8 @@ def pilot_ended(state: State, effects: Effects | None, fact: facts.PilotEnded) -
     if not site.allocations[pilot.allocation]:
         del site.allocations[pilot.allocation]
     for executor in pilot.executors.values():  # they may not know it yet
-        pilot.add_usage(site.usage.settle(executor, state.now))
+        if executor.accounted:
+            pilot.add_usage(site.usage.settle(executor, state.now))
     pilot.executors.clear()
     state.pilots_due = True
     if fact.failed:
@@ -133,15 +146,23 @@ def executor_came(state: State, joined: facts.ExecutorJoined) -> None:
         site.waits.append(max(0.0, state.now - pilot.asked))
     _move(pilot, PilotTrigger.JOIN)
     site.starting.pop(pilot.id, None)
-    site.offers, site.known = joined, None
+    if not _is_bigger(site, joined):
+        site.offers, site.known = joined, None
     site.failures, site.rests_until, site.trouble = 0, 0.0, ""
     executor = state.executors[joined.executor]
     executor.idle_since = state.now
     add_executor(state, executor)
-    site.usage.come(executor, state.now)
+    if not executor.accounted:
+        site.usage.come(executor, state.now)
     if pilot.is_idle and not pilot.released:
         site.idle[pilot.id] = pilot
     state.pilots_due = True
+
+
+def _is_bigger(site: SiteRecord, joined: facts.ExecutorJoined) -> bool:
+    """Whether what a site offers is known from a bigger executor of the same pilot: cores may be shared unevenly."""
+    known = site.offers
+    return known is not None and known.pilot == joined.pilot and known.capacity.cores > joined.capacity.cores
 
 
 def add_executor(state: State, executor: ExecutorRecord) -> PilotRecord | None:
@@ -158,7 +179,8 @@ def executor_restored(state: State, executor: ExecutorRecord) -> None:
     pilot = add_executor(state, executor)
     if pilot is not None:
         site = state.defined_sites[pilot.site]
-        site.usage.count(executor)
+        if not executor.accounted:
+            site.usage.count(executor)
         if not pilot.released:
             site.idle[pilot.id] = pilot  # perhaps: that is looked at when it matters
 
@@ -167,7 +189,8 @@ def executor_left(state: State, executor: ExecutorRecord) -> None:
     """An executor that a pilot brought is gone: what it did is added up."""
     pilot = state.pilots.get(executor.pilot)
     if pilot is not None and pilot.executors.pop(executor.id, None) is not None:
-        pilot.add_usage(state.defined_sites[pilot.site].usage.settle(executor, state.now))
+        if executor.accounted:
+            pilot.add_usage(state.defined_sites[pilot.site].usage.settle(executor, state.now))
         state.pilots_due = True
 
 
@@ -181,10 +204,11 @@ def used_by(pilot: PilotRecord, now: Seconds) -> Usage:
 
 def executor_has_other_cores(state: State, executor: ExecutorRecord, resize: facts.ExecutorResized) -> None:
     """What a relay did so far is added up with the cores that it had."""
-    pilot = state.pilots.get(executor.pilot)
-    if pilot is not None and executor.id in pilot.executors:
-        usage = state.defined_sites[pilot.site].usage
-        pilot.add_usage(usage.settle(executor, state.now))
+    if executor.accounted:
+        usage, pilot = state.sites[executor.site].usage, state.pilots.get(executor.pilot)
+        done = usage.settle(executor, state.now)
+        if pilot is not None and executor.id in pilot.executors:
+            pilot.add_usage(done)
         executor.begun = executor.begun and state.now
         executor.capacity, before = resize.capacity, executor.capacity
         usage.come(executor, state.now)
@@ -254,7 +278,8 @@ def could_fit(state: State, site: SiteRecord, needs: Needs) -> bool:
     if needs.requires and holds(needs.requires, {"site": site.name}) is False:
         return False
     others = any(name.startswith(RESOURCE) and name != RESOURCE + site.name for name, _ in needs.named)
-    return not others and (not site.spec.cores_per_pilot or needs.cores <= site.spec.cores_per_pilot)
+    most, parts = site.spec.cores_per_pilot, site.spec.executors_per_host
+    return not others and (not most or needs.cores <= (math.ceil(most / parts) if parts > 1 else most))
 
 
 def why_none(state: State, site: SiteRecord, wanted: Iterable[Needs] | None = None) -> str:
@@ -262,7 +287,13 @@ def why_none(state: State, site: SiteRecord, wanted: Iterable[Needs] | None = No
 
     `wanted`: what would run there; otherwise all that is ready.
     """
-    needs = list(wanted) if wanted is not None else [shape.needs for shape in state.demand]
+    if wanted is None:
+        ready = list(state.demand)
+        needs = [shape.needs for shape in ready if shape.named.room(shape.needs.cores)]
+        if ready and not needs:
+            return "the queues of all that is ready hold as many cores as they may"
+    else:
+        needs = list(wanted)
     if needs and not any(could_fit(state, site, one) for one in needs):
         return "nothing that is ready could run there"
     return why_no_room(state, site) or (site.refrained if needs else "nothing is ready that has no place")

@@ -1,8 +1,8 @@
 """Sites: which executors they have, the rule for when they may be used, and whether they are away.
 
-A site is known while it has executors, a rule of its own, a definition (see `pilots`), or is away. Executors of a site
-that is away get nothing, and count for no host. Rule: these functions only apply what is decided; `intake` decides, and
-has executors give back what they have.
+A site is known while it has executors, a rule of its own, a definition (see `pilots`), or is away; some of those that
+have used core-hours are known, too. Executors of a site that is away get nothing, and count for no host. Rule: these
+functions only apply what is decided; `intake` decides, and has executors give back what they have.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import Final
 
 from bough.core.effects import Effects
-from bough.core.records.executor_record import ExecutorRecord
+from bough.core.records.executor_record import ExecutorRecord, is_manual
 from bough.core.records.site_record import SiteRecord
 from bough.core.state import State, TimerKind
 from bough.model.availability import ALWAYS
 from bough.model.events import facts
 from bough.model.ids import Seconds
 
+MOST_PAST: Final = 1000  # sites up to which those are kept that have nothing but core-hours that were used
 PATIENCE: Final = 15.0  # seconds beyond the grace after which the core takes back what an executor has not
 
 
@@ -63,6 +64,9 @@ def add_executor(state: State, executor: ExecutorRecord) -> None:
     site.executors[executor.id] = executor
     executor.away = site.away
     state.executors[executor.id] = executor
+    if state.accounts and not is_manual(executor) and not executor.pilot:
+        executor.came = executor.came or state.now
+        site.usage.count(executor)
     state.cores += executor.capacity.cores
     state.named_queues.recount(executor)
     if not (executor.draining or executor.away):
@@ -77,7 +81,10 @@ def remove_executor(state: State, executor: ExecutorRecord) -> None:
     state.named_queues.recount(executor)
     if not (executor.draining or executor.away):
         state.forget_host(executor.host)
-    del state.sites[executor.site].executors[executor.id]
+    site = state.sites[executor.site]
+    del site.executors[executor.id]
+    if executor.accounted and not executor.pilot:
+        site.usage.settle(executor, state.now)
     forget_if_plain(state, executor.site)
 
 
@@ -102,5 +109,7 @@ def known_site(state: State, name: str) -> SiteRecord:
 def forget_if_plain(state: State, name: str) -> None:
     """Forget a site of which there is nothing to know."""
     site = state.sites[name]
-    if not (site.executors or site.away or site.spec) and site.rule == ALWAYS:
+    if site.executors or site.away or site.spec or site.rule != ALWAYS:
+        return
+    if not site.usage.alive or len(state.sites) > MOST_PAST:
         del state.sites[name]

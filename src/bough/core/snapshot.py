@@ -355,7 +355,7 @@ def kept_group(group: GroupRecord) -> KeptGroup:
 
 
 def _is_kept(site: SiteRecord) -> bool:
-    return site.away or bool(site.since) or site.spec is not None or site.rule != ALWAYS
+    return site.away or bool(site.since or site.usage.alive) or site.spec is not None or site.rule != ALWAYS
 
 
 def _site(site: SiteRecord) -> KeptSite:
@@ -415,11 +415,11 @@ def _restore_sites(state: State, kept: Snapshot) -> None:
     for there in kept.sites:
         site = state.sites[there.name] = SiteRecord(there.name)
         site.rule, site.away, site.reason, site.by_hand = there.rule, there.away, there.reason, there.by_hand
-        site.since, site.deadline = there.since, there.deadline
+        site.since, site.deadline, site.usage = there.since, there.deadline, SiteUsage(*there.usage)
         if there.spec is not None:
             site.spec, site.offers, site.trouble = there.spec, there.offers, there.trouble
             site.failures, site.rests_until = there.failures, there.rests_until
-            site.room, site.usage = there.room, SiteUsage(*there.usage)
+            site.room = there.room
             site.waits.extend(there.waits)
             state.defined_sites[there.name] = site
     for flying in kept.pilots:
@@ -479,6 +479,8 @@ def restore(state: State, data: bytes) -> None:
         else:
             state.attempts.add_task(span)
         span.executor.add(span)
+        if span.queued:
+            state.crowded[span.executor.id] = span.executor
     for name, number, index in kept.locks:
         state.locks.take(name, number, index)
     for kept_span, joined in kept.late:

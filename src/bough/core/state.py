@@ -51,8 +51,9 @@ class TimerKind(IntEnum):
 class State:
     """See the module."""
 
-    def __init__(self, policies: Policies, pickup: int = 0) -> None:
+    def __init__(self, policies: Policies, pickup: int = 0, *, accounts: bool = False) -> None:
         self.policies = policies
+        self.accounts = accounts  # core-hours are added up for all executors, not only for those that pilots brought
         self.asks_policy = False  # only a turn does; what is queued otherwise has rank 0 until the first turn
         self.pickup = pickup or MAX_SPAN  # most tasks in one dispatch to one core
         self.run = 0  # of the session or service itself
@@ -77,6 +78,8 @@ class State:
         self.open_executors: dict[
             int, ExecutorRecord
         ] = {}  # those that may take something, longest open_executors first
+        self.crowded: dict[int, ExecutorRecord] = {}  # those that were given a backlog since they had none
+        self.recall_at: Seconds = 0.0  # when backlogs are looked at next; 0: they are not
         self.attempts = AttemptIndex()
         self.spans = self.attempts.current  # the same, because most of what is said names a span
         self.last_span = 0

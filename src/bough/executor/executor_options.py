@@ -21,7 +21,7 @@ from bough.model.bounds import Finite, within
 from bough.model.ids import ExecutorId, read_bytes, read_seconds
 from bough.model.requirements import AttributeName, Attributes, AttributeText
 from bough.model.resources import OWN_PYTHON, Needs
-from bough.model.site_specs import PilotId
+from bough.model.site_specs import ExecutorsPerHost, PilotId
 from bough.wire.client_messages import VERSION
 from bough.wire.executor_messages import ExecutorHello, ExecutorWelcome
 
@@ -88,7 +88,7 @@ _USAGE = (
     " [--cores N] [--memory BYTES] [--gpus N] [--pin yes|no] [--resource NAME=AMOUNT]... [--site NAME]"
     " [--attribute NAME=VALUE]... [--container-command TEXT]"
     " [--until SECONDS_SINCE_1970] [--idle-timeout TIME] [--give-up TIME] [--work DIR]"
-    " [--allow-commands yes|no] [--pilot N] [--log-level LEVEL]"
+    " [--allow-commands yes|no] [--pilot N] [--executors N] [--log-level LEVEL]"
 )
 
 _TEXTS = {"--server": "server", "--site": "site", "--work": "work"}
@@ -101,7 +101,7 @@ class ExecutorOptions:
 
     __slots__ = (
         *("allows_commands", "attributes", "cores", "give_up", "gpus", "idle", "memory", "named", "pilot", "pin"),
-        *("server", "site", "until", "work"),
+        *("executors", "server", "site", "until", "work"),
     )
 
     def __init__(self, words: list[str]) -> None:
@@ -115,6 +115,7 @@ class ExecutorOptions:
         self.pin = self.allows_commands = False
         self.until = self.idle = 0.0
         self.pilot = PilotId(0)
+        self.executors = 1  # that share what there is, see `siblings`
         self.give_up = 86400.0
         if len(words) % 2:
             raise SystemExit(_USAGE)
@@ -137,6 +138,8 @@ class ExecutorOptions:
             logs.set_level(value)
         elif word == "--pilot":
             self.pilot = PilotId(int(value))
+        elif word == "--executors":
+            self.executors = within("--executors", int(value), ExecutorsPerHost)
         elif word == "--memory":
             self.memory = read_bytes(value)
         elif word == "--pin":

@@ -48,6 +48,7 @@ from bough.wire.executor_messages import (
     Drain,
     EndElements,
     ExecutorWelcome,
+    GiveBacklog,
     Heartbeat,
     Leave,
     Leaving,
@@ -395,7 +396,7 @@ class Executor:
             case RunSpan():  # which comes too late
                 for one in spread(message):
                     self._reports.add(WorkReturned(one.span, one.start, one.stop))
-            case StopElements() | WatchElements() | EndElements() | ClearOut() | StayOn():
+            case StopElements() | WatchElements() | EndElements() | ClearOut() | StayOn() | GiveBacklog():
                 _order(slots, message)
             case ReadOutput():
                 self._answer(slots.read_output(message))
@@ -592,7 +593,7 @@ class Executor:
         self._exit = 0
 
 
-def _order(slots: Slots, message: StopElements | WatchElements | EndElements | ClearOut | StayOn) -> None:
+def _order(slots: Slots, message: StopElements | WatchElements | EndElements | ClearOut | StayOn | GiveBacklog) -> None:
     """Do what the server says of what is here."""
     match message:
         case StopElements():
@@ -607,6 +608,8 @@ def _order(slots: Slots, message: StopElements | WatchElements | EndElements | C
         case StayOn():
             logs.info("site-returned", "the site may be used again")
             slots.stay()
+        case GiveBacklog():
+            slots.give_back()
 
 
 def _was_told_to_end(failure: Failure) -> bool:
@@ -617,6 +620,12 @@ def _was_told_to_end(failure: Failure) -> bool:
 def main(words: list[str]) -> int:
     """Run an executor with these arguments; the exit code."""
     options = ExecutorOptions(words)
+    if options.executors > 1:
+        from bough.executor.siblings import part
+
+        code = part(options)
+        if code is not None:
+            return code
     extend_path(os.environ.pop("BOUGH_PATH", ""))
     preload = os.environ.pop("BOUGH_MODULES", "")
     devices = find_devices(options)

@@ -36,6 +36,9 @@ OptionName = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}\Z")]
 BatchOptions = Annotated[dict[OptionName, Directive], Meta(max_length=64)]
 Patience = Annotated[float, Meta(ge=0.1, le=3600)]
 SubmitRate = Annotated[float, Meta(gt=0, le=1e6)]
+ExecutorsPerHost = Annotated[int, Meta(ge=1, le=1024)]
+# a policy with its options: additive:release=queue,q=4
+PolicyText = Annotated[str, Meta(max_length=200, pattern=r"^[A-Za-z0-9_.:=,-]*\Z")]
 KindName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z][a-z0-9_-]*\Z")]
 
 IDLE: Final = 60.0  # seconds after which an executor of a pilot that has nothing to do leaves
@@ -68,6 +71,8 @@ class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     patience: Patience = 30.0  # seconds that a command of the batch system may take
     submit_rate: SubmitRate = 5.0  # pilots that are submitted in a second at most
     poll: Duration = 0.0  # seconds between two looks at pilots that have brought no executor, 0: as its kind is
+    executors_per_host: ExecutorsPerHost = 1  # that a pilot starts; they share its cores
+    provisioning: PolicyText = ""  # the policy that says how many pilots there are; empty: the server's
 
     @property
     def lifetime(self) -> Seconds:
@@ -109,6 +114,13 @@ PILOT_EDGES: Final[Mapping[tuple[PilotState, PilotTrigger], PilotState]] = {
     (_S.RUNNING, _T.JOIN): _S.RUNNING,  # another executor of it
     (_S.RUNNING, _T.END): _S.ENDED,
 }
+
+
+def pilot_cores(spec: SiteSpec, of_one: float) -> float:
+    """The cores of a pilot, if each of its executors has so many; 0: not known."""
+    if spec.executors_per_host > 1:
+        return spec.cores_per_pilot or of_one * spec.executors_per_host
+    return of_one or spec.cores_per_pilot
 
 
 def least_pilots(spec: SiteSpec) -> int:

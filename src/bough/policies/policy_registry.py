@@ -59,7 +59,17 @@ def load_policies(placement: str, provisioning: str = PROVISIONING, max_pilots: 
         population=find_population_policy,
         provisioning=load_provisioning(provisioning),
         max_pilots=max_pilots,
+        provisioning_named=find_provisioning,
     )
+
+
+@functools.cache
+def find_provisioning(text: str) -> ProvisioningPolicy | None:
+    """The provisioning policy that a site names; None: there is no such one."""
+    try:
+        return load_provisioning(text)
+    except UserError:
+        return None
 
 
 def load_provisioning(text: str) -> ProvisioningPolicy:

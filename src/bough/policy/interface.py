@@ -417,6 +417,10 @@ class NoPilots:
         return ()
 
 
+def no_provisioning(name: str) -> None:
+    """No provisioning policy is known by a name."""
+
+
 class Policies(msgspec.Struct, frozen=True):
     """The policies of a run, one a family: what is passed to a machine.
 
@@ -429,3 +433,5 @@ class Policies(msgspec.Struct, frozen=True):
     population: Callable[[str], PopulationPolicy | None] = no_population  # by the name that a rule gives; None: unknown
     provisioning: ProvisioningPolicy = NoPilots()
     max_pilots: int = 0  # of all sites together; 0: no bound
+    # that of a site which names one; None: there is no such one
+    provisioning_named: Callable[[str], ProvisioningPolicy | None] = no_provisioning

@@ -32,7 +32,16 @@ from bough.model.runtimes import MAX_BACKLOG, MAX_SPAN, SHORT, TRUST, RunTime, s
 from bough.model.suspension import TROUBLED, describe_trouble, rest_after
 from bough.relay.members import NOTHING, Member, MemberSpan, Pool, Retry, ServerSpan, part_run, success
 from bough.wire.client_messages import Blob
-from bough.wire.executor_messages import ClearOut, EndElements, Report, RunSpan, StayOn, StopElements, WatchElements
+from bough.wire.executor_messages import (
+    ClearOut,
+    EndElements,
+    GiveBacklog,
+    Report,
+    RunSpan,
+    StayOn,
+    StopElements,
+    WatchElements,
+)
 from bough.wire.file_messages import WorkDirectory
 from bough.wire.framing import News
 
@@ -154,6 +163,11 @@ class Distributor:
         self._cleared = None
         for member in self.members.values():
             self.say(member, order)
+
+    def give_backlog(self, order: GiveBacklog) -> None:
+        """Another executor of the server has nothing to do: what waits here goes back."""
+        for pool in self._pools.values():
+            self._empty(pool)
 
     def watch(self, order: WatchElements) -> None:
         """Have elements of a span watched by one more plan, where they are and where they will go."""

@@ -99,6 +99,11 @@ class SimulatedExecutor:
         """Report nothing of these elements; they still take their time, since the core does not wait for them."""
         self._stopped.setdefault(order.span, set()).update(range(order.start, order.stop))
 
+    def give_backlog(self) -> list[News]:
+        """Give back what has not begun."""
+        queue, self._queue = self._queue, []
+        return [WorkReturned(order.span, order.start, order.stop) for order in queue]
+
     def end(self, order: EndSpan) -> list[WorkSucceeded | WorkFailed]:
         """End elements that run by a verdict: it is reported at once, and they still take their time."""
         if order.span not in self._running:

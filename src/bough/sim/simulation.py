@@ -25,6 +25,7 @@ from bough.model.events.orders import (
     KeepExecutor,
     LookUpMemo,
     Order,
+    RecallBacklog,
     Refuse,
     SendSpan,
     StopSpan,
@@ -197,6 +198,9 @@ class Simulation:
                     self._agenda.put(self.now, said)
             case ClearExecutor() | KeepExecutor():  # they go on: the core takes back what it does not get
                 pass
+            case RecallBacklog():
+                for said in self._executors[order.executor].give_backlog():
+                    self._agenda.put(self.now, said)
             case CancelPilot():
                 if order.site in self._sites:
                     self.at(self.now, *self._end_pilot(order.site, order.pilot, "cancelled"))

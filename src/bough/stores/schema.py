@@ -40,6 +40,33 @@ CREATE TABLE IF NOT EXISTS quarantine(
   turn INTEGER, position INTEGER, scope TEXT, kind TEXT NOT NULL, reason TEXT NOT NULL, data BLOB NOT NULL,
   PRIMARY KEY (turn, position, scope)) WITHOUT ROWID"""
 
+# the same: core-hours by site and time, which are not folded (see `core_hours`), and of workflows, which are summed up
+SITE_USAGE: Final = """
+CREATE TABLE IF NOT EXISTS site_usage(
+  site TEXT, period INTEGER, start INTEGER, core_seconds REAL NOT NULL, startup REAL NOT NULL, used REAL NOT NULL,
+  wasted REAL NOT NULL, PRIMARY KEY (site, period, start)) WITHOUT ROWID"""
+USAGE_COUNTED: Final = """
+CREATE TABLE IF NOT EXISTS usage_counted(
+  site TEXT PRIMARY KEY, core_seconds REAL NOT NULL, startup REAL NOT NULL, used REAL NOT NULL, wasted REAL NOT NULL)"""
+USAGE_PARTS: Final = """
+CREATE VIEW IF NOT EXISTS usage_parts AS
+SELECT tasks.run AS run, executors.site AS site,
+  CASE WHEN attempts.state = 'done' THEN attempts.ended - attempts.started ELSE 0.0 END * tasks.cores AS used,
+  CASE WHEN attempts.state = 'done' THEN 0.0 ELSE attempts.ended - COALESCE(attempts.started, attempts.placed) END
+    * tasks.cores AS wasted
+FROM tasks JOIN attempts ON attempts.id = tasks.id JOIN executors ON executors.id = attempts.executor
+WHERE attempts.state IN ('done', 'failed', 'cancelled', 'lost', 'given back')
+  AND attempts.ended > COALESCE(attempts.started, attempts.placed)
+UNION ALL
+SELECT tasks.run, executors.site, spans.seconds * tasks.cores, 0.0
+FROM tasks JOIN spans ON spans.id = tasks.id JOIN executors ON executors.id = spans.executor
+WHERE tasks.is_array = 1 AND spans.state = 'done' AND COALESCE(spans.reused, 0) = 0"""
+WORKFLOW_USAGE: Final = """
+CREATE VIEW IF NOT EXISTS workflow_usage AS
+SELECT run, site, sum(used) AS used, sum(wasted) AS wasted FROM usage_parts GROUP BY run, site"""
+ADDED: Final = (SITE_USAGE, USAGE_COUNTED, USAGE_PARTS, WORKFLOW_USAGE)
+VIEWS: Final = ("workflow_usage", "usage_parts")  # in the order in which they can be dropped
+
 TABLES: Final = f"""
 CREATE TABLE IF NOT EXISTS position(
   one INTEGER PRIMARY KEY CHECK (one = 1), turn INTEGER, run INTEGER, clean INTEGER,
@@ -130,12 +157,19 @@ CREATE TABLE IF NOT EXISTS sweeps(first INTEGER PRIMARY KEY, last INTEGER, remov
 # quarantine: facts that were set aside, see `quarantine.py`
 # sweeps: ranges of the journal that hold facts of removed runs, and the turn of the removal
 
-_WORDS: Final = {" WITHOUT ROWID": "", " INTEGER": " BIGINT", " REAL": " DOUBLE PRECISION", " BLOB": " BYTEA"}
+_WORDS: Final = {
+    " WITHOUT ROWID": "",
+    " INTEGER": " BIGINT",
+    " REAL": " DOUBLE PRECISION",
+    " BLOB": " BYTEA",
+    "CREATE VIEW IF NOT EXISTS": "CREATE OR REPLACE VIEW",
+}
 
 
 def statements() -> list[str]:
     """What makes all tables."""
-    return [statement.strip() for statement in (DURABLE + TABLES).split(";") if statement.strip()]
+    made = [statement.strip() for statement in (DURABLE + TABLES).split(";") if statement.strip()]
+    return [*made, *ADDED]
 
 
 def postgresql(made: str) -> str:

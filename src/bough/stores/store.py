@@ -9,7 +9,7 @@ process of ours; what `sync` wrote when it returns survives a power cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -19,6 +19,7 @@ from bough.model.ids import BlobId, ExecutorId, MemoKey, RecordId, Seconds
 from bough.model.observations import SeenTask
 from bough.model.outcomes import Stream
 from bough.model.tasks import Reuse
+from bough.stores.core_hours import SitePeriod
 from bough.stores.expendable_runs import ExpendableRuns, ScriptRun
 from bough.stores.quarantine import SetAside
 
@@ -204,6 +205,16 @@ class Store(Protocol):
 
     def declared_paths(self, run: int = 0) -> list[str]:
         """Absolute paths that tasks of this workflow, in any of its runs, ever declared as outputs."""
+
+    def note_core_seconds(self, now: Seconds, totals: Mapping[str, tuple[float, float, float, float]]) -> None:
+        """Of a service's store: what each site has used in all by now, in core-seconds.
+
+        In all, until executors got their first task, of attempts that succeeded, and of attempts that did not. What
+        was noted before is not counted again, whichever process noted it; sites that are not named are forgotten.
+        """
+
+    def core_hours(self, since: Seconds) -> list[SitePeriod]:
+        """What sites used in the minutes, hours and days that ended after an instant, oldest first."""
 
     def remove_runs(self, runs: Sequence[int] = (), at_most: int = 500, *, give_back: bool = True) -> bool:
         """Take what was said of removed runs out of the journal and give the space back; True once all is done.

@@ -39,6 +39,7 @@ from bough.wire.executor_messages import (
     EndElements,
     ExecutorHello,
     ExecutorWelcome,
+    GiveBacklog,
     Heartbeat,
     Leave,
     Leaving,
@@ -301,7 +302,9 @@ class EmulatedExecutors:
         if not member.piggyback:
             self._send(member, _READY)
 
-    def _on_message(self, member: EmulatedMember, message: object, now: float) -> None:
+    def _on_message(  # noqa: C901 one case a kind of message
+        self, member: EmulatedMember, message: object, now: float
+    ) -> None:
         match message:
             case Blob():
                 self._times.blobs.setdefault(message.id, message.data)
@@ -311,6 +314,8 @@ class EmulatedExecutors:
                 member.work.interrupt(message, now)
             case ClearOut():  # at once: nothing of it is real
                 member.work.clear(message.reason)
+            case GiveBacklog():
+                member.work.give_back(running=False)
             case Drain():
                 member.told_to_drain()
             case Leave():  # at once: no more is said than what it gives back

@@ -76,6 +76,7 @@ from bough.model.reuse_scope import ReuseScope
 from bough.model.site_specs import SiteSpec
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, Reuse, TaskExtras, TaskSpec
 from bough.policies.policy_registry import load_policies
+from bough.stores.core_hours import DAY, HOUR, MINUTE
 from bough.stores.jobs.rows import TaskRow
 from bough.stores.maintenance.copies import check, copy
 from bough.stores.maintenance.repair import repair
@@ -727,6 +728,66 @@ class StoreSuite:
             *(40.0, 4.0, 30.0, 5.0),
         )
         assert self.tables_of_slices(tmp_path / "restarted", history)["pilots"] == self.tables(store)["pilots"]
+
+    def test_core_hours_of_sites_are_counted_once_and_thinned(self, opened: Opened) -> None:
+        store = opened()
+        store.claim("service")
+        begin = 20_000 * DAY + 10.0
+        store.note_core_seconds(begin, {"a": (10.0, 4.0, 5.0, 0.0), "b": (1.0, 1.0, 0.0, 0.0)})
+        store.note_core_seconds(begin + 20, {"a": (30.0, 4.0, 25.0, 1.0), "b": (1.0, 1.0, 0.0, 0.0)})
+        store.close()
+        store = opened()  # as after a restart
+        store.note_core_seconds(begin + 60, {"a": (40.0, 4.0, 30.0, 1.0), "b": (1.0, 1.0, 0.0, 0.0)})
+        store.rebuild()  # what is folded anew changes nothing of it
+        minutes = [(one.site, one.period, one.start, one.core_seconds, one.used) for one in store.core_hours(begin)]
+        first = 20_000 * DAY
+        assert minutes == [
+            ("b", MINUTE, first, 1.0, 0.0),
+            ("a", MINUTE, first, 30.0, 25.0),
+            ("a", MINUTE, first + 60, 10.0, 5.0),
+        ]
+        store.note_core_seconds(begin + 3 * DAY, {"a": (45.0, 4.0, 35.0, 1.0)})  # b is not known any more
+        hours = [(one.site, one.period, one.start, one.core_seconds, one.used) for one in store.core_hours(begin)]
+        assert hours == [
+            ("b", HOUR, first, 1.0, 0.0),
+            ("a", HOUR, first, 40.0, 30.0),
+            ("a", MINUTE, first + 3 * DAY, 5.0, 5.0),
+        ]
+        store.note_core_seconds(begin + 200 * DAY, {"a": (2.0, 0.0, 0.0, 0.0), "b": (7.0, 0.0, 0.0, 0.0)})
+        days = [(one.site, one.period, one.start, one.core_seconds) for one in store.core_hours(begin)]
+        assert days == [
+            ("b", DAY, first, 1.0),
+            ("a", DAY, first, 40.0),
+            ("a", DAY, first + 3 * DAY, 5.0),
+            ("b", MINUTE, first + 200 * DAY, 7.0),  # both began anew
+            ("a", MINUTE, first + 200 * DAY, 2.0),
+        ]
+        assert len(store.core_hours(begin + 100 * DAY)) == 2
+        store.note_core_seconds(begin + 5000 * DAY, {})
+        assert store.core_hours(0.0) == []
+
+    def test_core_hours_of_a_workflow_are_summed_up_by_site(self, opened: Opened) -> None:
+        store = opened()
+        store.claim("service")
+        tasks = [a_task(one, group=7, needs=Needs(cores=2)) for one in (1, 2, 3)]
+        self.write(
+            store,
+            [RunOpened(1, "bough", "here", 7), RunOpened(2, "w", "h", 7, group=7)],
+            [ExecutorJoined(1, "a", "n1", 8, Needs(cores=4)), ExecutorJoined(2, "b", "n1", 8, Needs(cores=4))],
+            [Submitted([*tasks, an_array(4, 4, group=7)])],
+            [Placed(1, 1, 0, 1, 1, 1), Placed(2, 2, 0, 1, 1, 2), Placed(3, 3, 0, 1, 1, 2), Placed(4, 4, 0, 4, 1, 2)],
+            [SpanStarted(1, 0, 1, 1), SpanStarted(2, 0, 1, 2), SpanStarted(3, 0, 1, 3)],
+            [],
+            [ended(1, 1), failed(2, 2, retry_at=-1.0, executor=2)],
+            [ended(4, 4, 0, 3, executor=2), Cancelled(Dep(On.TASK, 3))],
+        )
+        store.project()
+        read = store._database.execute
+        found = [tuple(row) for row in read("SELECT * FROM workflow_usage ORDER BY run, site").fetchall()]
+        assert found == [(2, "a", 4.0, 0.0), (2, "b", 0.5, 4.0 + 6.0)]
+        store.rebuild()
+        store.project()
+        assert [tuple(row) for row in read("SELECT * FROM workflow_usage ORDER BY run, site").fetchall()] == found
 
     def test_a_workflow_sees_memos_of_its_name_only(self, opened: Opened) -> None:
         store = opened()

@@ -251,6 +251,10 @@ class StayOn(msgspec.Struct, frozen=True, array_like=True, tag="stay"):
     """The site may be used again: what still runs goes on."""
 
 
+class GiveBacklog(msgspec.Struct, frozen=True, array_like=True, tag="backlog"):
+    """Give back what has not begun: it waits behind something long, and another executor has nothing to do."""
+
+
 class WatchElements(msgspec.Struct, frozen=True, array_like=True, tag="watch"):
     """Watch elements of a span by one more plan, a blob sent before, from now on; what has ended meanwhile is not.
 
@@ -330,6 +334,7 @@ ToExecutor = (
     | StopElements
     | ClearOut
     | StayOn
+    | GiveBacklog
     | WatchElements
     | EndElements
     | Acknowledged

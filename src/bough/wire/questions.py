@@ -185,6 +185,17 @@ class Statistics(Question[list[Fields]], frozen=True, array_like=True, tag="stat
     seconds: Count = 1
 
 
+class CoreHours(Question[Fields], frozen=True, array_like=True, tag="corehours"):
+    """What the executors of sites were there for: {"sites": ..., "history": ...}.
+
+    "sites" has core-hours since the site was first known, {site: {"all", "used", "idle", "startup", "wasted"}},
+    "history" the core-seconds of the minutes, hours and days that ended in the last so many seconds, oldest first:
+    [{"site", "period", "start", "core_seconds", "startup", "used", "wasted"}].
+    """
+
+    seconds: Count = 86400
+
+
 class Said(Question[list[Fields]], frozen=True, array_like=True, tag="said"):
     """What running tasks say of themselves, and what was seen of them.
 
@@ -471,6 +482,7 @@ AnyQuestion = (
     | CheckSite
     | LoginSite
     | Statistics
+    | CoreHours
     | Said
     | Observations
     | Sql

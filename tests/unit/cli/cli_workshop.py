@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from bough.stores.schema import DURABLE, TABLES
+from bough.stores.schema import statements
 
 
 class Workshop:
@@ -18,7 +18,7 @@ class Workshop:
         folder = self.home / ".bough" / name
         folder.mkdir(parents=True, exist_ok=True)
         with sqlite3.connect(folder / "journal.db") as connection:
-            connection.executescript("pragma synchronous = off;" + DURABLE + TABLES)
+            connection.executescript(";".join(["pragma synchronous = off", *statements()]))
         connection.close()
         return folder
 

@@ -11,11 +11,13 @@ from bough.core.machine import Machine, Turn
 from bough.core.queries.answers import UsageInfo
 from bough.core.queries.facade import Queries
 from bough.core.scheduling.provisioning import PERIOD
+from bough.core.sites import MOST_PAST
 from bough.model.events import facts, news
 from bough.model.events.facts import Fact, decode_facts, encode_facts
 from bough.model.events.orders import AskForPilot, CancelPilot, SendSpan
 from bough.model.outcomes import Cause, Failure
 from bough.model.site_specs import PilotId, PilotState, SiteSpec
+from bough.model.tasks import Dep, On
 from bough.policies.placement.fifo import Fifo
 from bough.policies.provisioning.adaptive import Adaptive
 from bough.policies.provisioning.all_at_once import AllAtOnce
@@ -50,10 +52,17 @@ class Says:
 class Desk:
     """A machine whose facts are replayed into a twin and whose snapshot is restored, after every turn."""
 
-    def __init__(self, policy: ProvisioningPolicy, *sites: tuple[str, SiteSpec], most: int = 0) -> None:
-        self.policies = Policies(Fifo(), provisioning=policy, max_pilots=most)
-        self.machine = Machine(self.policies)
-        self.twin = Machine(self.policies)
+    def __init__(
+        self,
+        policy: ProvisioningPolicy,
+        *sites: tuple[str, SiteSpec],
+        most: int = 0,
+        named: dict[str, ProvisioningPolicy] | None = None,
+    ) -> None:
+        self.named = named or {}
+        self.policies = Policies(Fifo(), provisioning=policy, max_pilots=most, provisioning_named=self.named.get)
+        self.machine = Machine(self.policies, accounts=True)
+        self.twin = Machine(self.policies, accounts=True)
         self.now = 1000.0
         self.tell(facts.RunOpened(1, "t", "h", 1), *(facts.SiteDefined(name, spec) for name, spec in sites))
 
@@ -63,7 +72,7 @@ class Desk:
         if turn.facts:
             self.twin.replay(turn.number, self.now, decode_facts(encode_facts(turn.facts)))
         check(self.machine.state)
-        restored = Machine.restore(self.machine.snapshot(), self.policies)
+        restored = Machine.restore(self.machine.snapshot(), self.policies, accounts=True)
         check(restored.state)
         self.twin.state.now = restored.state.now = self.now
         assert picture(self.twin.state) == picture(self.machine.state) == picture(restored.state)
@@ -300,3 +309,39 @@ def test_a_look_costs_no_more_with_many_tasks_and_pilots() -> None:
         machine.turn(9.0, [submit(task(10**6))])
         counts.append(policy.seen)
     assert counts[0] <= counts[1] <= 64 + 10
+
+
+def test_executors_that_people_started_are_accounted_for_at_their_site() -> None:
+    desk = Desk(Says(nothing))
+    desk.tell(executor(7, 2, site="lab"), executor(8, 1, site="lab"), submit(task(1, needs=needs(2))), later=1.0)
+    desk.tell(news.WorkSucceeded(1, 0, 1, 90.0), later=100.0)  # type: ignore[arg-type]
+    desk.tell(facts.ExecutorLost(7, "gone"), facts.ExecutorLost(8, "gone"))
+    queries = Queries(desk.machine)
+    alive, startup, used, wasted = queries.core_seconds(desk.now + 1000)["lab"]
+    assert (alive, startup, used, wasted) == pytest.approx((300.0, 100.0, 180.0, 0.0))
+    assert not queries.sites()  # nothing is there to be shown, and what was used is known
+
+
+def test_what_a_cancelled_task_took_is_wasted() -> None:
+    desk = Desk(Says(nothing))
+    desk.tell(executor(7, 2, site="lab"), submit(task(1, needs=needs(2))), later=1.0)
+    desk.tell(news.Cancel(Dep(On.TASK, 1)), later=40.0)  # type: ignore[arg-type]
+    assert Queries(desk.machine).core_seconds(desk.now)["lab"][3] == pytest.approx(80.0)
+
+
+def test_sites_that_have_only_used_core_hours_are_bounded() -> None:
+    desk = Desk(Says(nothing))
+    for number in range(1, MOST_PAST + 20):
+        turn = desk.machine.turn(desk.now, [executor(number, 1, site=f"s{number}")])
+        desk.now += 1.0
+        turn = desk.machine.turn(desk.now, [facts.ExecutorLost(turn.facts[0].executor, "gone")])  # type: ignore[attr-defined,union-attr]
+    assert len(desk.machine.state.sites) == MOST_PAST
+    check(desk.machine.state)
+
+
+def test_a_session_adds_up_nothing() -> None:
+    machine = Machine(Policies(Fifo()))
+    machine.turn(1.0, [facts.RunOpened(1, "t", "h", 1), executor(1, 2), submit(task(1))])
+    machine.turn(5.0, [news.WorkSucceeded(1, 0, 1, 4.0)])  # type: ignore[arg-type]
+    assert not Queries(machine).core_seconds(5.0)
+    assert not machine.state.executors[1].used

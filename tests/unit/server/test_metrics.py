@@ -4,7 +4,6 @@ import asyncio
 import re
 from collections.abc import Callable
 
-import msgspec
 from server_fakes import FakeLoop
 
 from bough.core.machine import Machine
@@ -88,12 +87,17 @@ def test_summing_over_many_groups_is_not_done_every_second() -> None:
 def test_the_text_for_prometheus_has_each_metric_described_once() -> None:
     _, statistics = make()
 
-    text = exposition(msgspec.structs.asdict(statistics.sample()))
+    text = exposition(
+        {**statistics.now(), "core_seconds": {'a"\\b': (3.0, 1.0, 1.5, 0.25), "lab": (0.5, 0.5, 0.0, 0.0)}}
+    )
 
     names = re.findall(r"^# TYPE (\S+) (?:gauge|counter)$", text, re.MULTILINE)
     assert len(names) == len(set(names)) > 10
     for line in text.splitlines():
-        assert line.startswith("#") or re.fullmatch(r'[a-z_]+(\{state="[a-z]+"\})? -?[0-9.e+-]+', line), line
+        assert line.startswith("#") or re.fullmatch(
+            r'[a-z_]+(\{(state="[a-z]+"|site="\S+",use="[a-z]+")\})? -?[0-9.e+-]+', line
+        ), line
+    assert r'bough_core_seconds_total{site="a\"\\b",use="used"} 1.5' in text
     assert all(name.endswith("_total") for name in re.findall(r"^# TYPE (\S+) counter$", text, re.MULTILINE))
 
 

@@ -1,4 +1,4 @@
-"""`bough stats`: what a server counts every second: the latest figures, a series, or Prometheus' text.
+"""`bough stats`: what a server counts every second, as figures, a series or Prometheus' text, and core-hours by site.
 
 Rule: it looks and changes nothing; `figure_lines` is pure text from samples, for `bough status`, too.
 """
@@ -13,14 +13,23 @@ from typing import Any
 from bough.api.display.sparkline import sparkline
 from bough.api.display.surroundings import show_seconds
 from bough.cli.option_values import duration
-from bough.cli.output import Output
+from bough.cli.output import Output, table_lines
 from bough.cli.targets.live_server import add_server_argument, connect_client
 from bough.model.plurals import counted
 from bough.model.resources import show_bytes
 from bough.wire import questions
 
-EXAMPLES = ("bough stats", "bough stats --since 10m --json", "bough stats --prometheus")
+EXAMPLES = (
+    "bough stats",
+    "bough stats --since 10m --json",
+    "bough stats --prometheus",
+    "bough stats --core-hours --since 30d",
+)
 WIDTH = 60  # letters of the picture
+_SINCE = 60.0  # seconds
+_HOUR = 3600.0
+_DAY = 86400.0
+_AMOUNTS = ("core_seconds", "startup", "used", "wasted")
 
 Sample = Mapping[str, Any]
 
@@ -28,7 +37,13 @@ Sample = Mapping[str, Any]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the options."""
     parser.add_argument(
-        "--since", type=duration, default=60.0, metavar="TIME", help="how far back; an hour is kept (60s)"
+        "--since",
+        type=duration,
+        metavar="TIME",
+        help="how far back; an hour is kept (60s), of core-hours years (1d)",
+    )
+    parser.add_argument(
+        "--core-hours", action="store_true", help="what executors were there for, by site and over time"
     )
     parser.add_argument("--prometheus", action="store_true", help="the latest figures as Prometheus reads them")
     add_server_argument(parser)
@@ -36,8 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Print them."""
+    if args.core_hours:
+        return _show_core_hours(args, output)
     with connect_client(args.server, "read") as server:
-        samples = server.ask(questions.Statistics(max(1, round(args.since))))
+        samples = server.ask(questions.Statistics(max(1, round(args.since or _SINCE))))
     if args.prometheus:
         from bough.server.service.prometheus_text import exposition
 
@@ -46,6 +63,43 @@ def run(args: argparse.Namespace, output: Output) -> int:
     else:
         output.answer(samples, lambda: figure_lines(samples))
     return 0
+
+
+def _show_core_hours(args: argparse.Namespace, output: Output) -> int:
+    since = args.since or _DAY
+    with connect_client(args.server, "read") as server:
+        found = server.ask(questions.CoreHours(max(1, round(since))))
+    output.answer(found, lambda: core_hour_lines(found, since))
+    return 0
+
+
+def core_hour_lines(found: Mapping[str, Any], since: float) -> list[str]:
+    """What sites have used in all, and in each minute, hour or day of some time."""
+    step = next((step for step, most in ((60, 3 * _HOUR), (_HOUR, 3 * _DAY)) if since <= most), _DAY)
+    sums: dict[tuple[float, str], list[float]] = {}
+    for one in found["history"]:
+        amounts = sums.setdefault((one["start"] // step * step, one["site"]), [0.0] * len(_AMOUNTS))
+        for at, name in enumerate(_AMOUNTS):
+            amounts[at] += one[name] / _HOUR
+    whole = [[site, "in all", *_hours(one["all"], one)] for site, one in sorted(found["sites"].items())]
+    rows = [[site, _instant(start, step), *_hours_of(amounts)] for (start, site), amounts in sorted(sums.items())]
+    if not whole and not rows:
+        return ["no executor has been there yet"]
+    return table_lines(["SITE", "TIME", "CORE-HOURS", "USED", "IDLE", "START-UP", "WASTED"], [*whole, *rows])
+
+
+def _hours_of(amounts: Sequence[float]) -> list[str]:
+    alive, startup, used, wasted = amounts
+    idle = max(0.0, alive - startup - used - wasted)
+    return _hours(alive, {"used": used, "idle": idle, "startup": startup, "wasted": wasted})
+
+
+def _hours(alive: float, parts: Mapping[str, float]) -> list[str]:
+    return [f"{hours:.3g}" for hours in (alive, *(parts[name] for name in ("used", "idle", "startup", "wasted")))]
+
+
+def _instant(start: float, step: float) -> str:
+    return time.strftime("%Y-%m-%d" if step == _DAY else "%Y-%m-%d %H:%M", time.localtime(start))
 
 
 def figure_lines(samples: Sequence[Sample]) -> list[str]:
@@ -66,6 +120,10 @@ def figure_lines(samples: Sequence[Sample]) -> list[str]:
         f"throughput   {last['throughput']:.1f} tasks/s, {last['throughput_60']:.1f} over the last minute",
         f"server       {last['cpu']:.1f} % CPU, {show_bytes(last['memory'])}, turn {last['turns']} of the journal",
     ]
+    for site, amounts in sorted((last.get("core_seconds") or {}).items()):
+        alive, used, idle, startup, wasted = _hours_of([amount / _HOUR for amount in amounts])
+        parts = f"{used} used, {idle} idle, {startup} start-up, {wasted} wasted"
+        lines.append(f"core-hours   {alive} at {site}: {parts}")
     if last["hands"]:
         lines.insert(3, f"manual       {counted(last['hands'], 'task')}")
     if len(samples) > 1:

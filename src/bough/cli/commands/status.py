@@ -128,6 +128,7 @@ def _overview(database: OpenDatabase, number: int, output: Output) -> None:
     failed = pick(database, [All()], frozenset({"failed"}), number) if total else []
     rows = list(task_rows(database, failed[:SHOWN]))[:SHOWN]
     said = said_by_tasks(database, number) if live else []
+    usage = database.usage(number)
     value: Fields = {
         **runs[0],
         "live": live,
@@ -136,10 +137,12 @@ def _overview(database: OpenDatabase, number: int, output: Output) -> None:
         "groups": [{"path": path, "counts": as_json(counts[path])} for path in counts if path],
         "failed": rows,
         "said": said,
+        "core_hours": usage,
     }
 
     def text() -> list[str]:
         lines = [_headline(runs[0], live=live), *tree_lines(str(runs[0]["name"] or "workflow"), counts)]
+        lines += [_usage_line(one) for one in usage]
         if said:
             lines += ["", *said_lines(said[:SHOWN])]
         if rows:
@@ -149,6 +152,12 @@ def _overview(database: OpenDatabase, number: int, output: Output) -> None:
         return lines
 
     output.answer(value, text)
+
+
+def _usage_line(one: Fields) -> str:
+    """What a workflow took at a site: core-hours at lab: 1.25 used, 0.1 wasted."""
+    wasted = f", {one['wasted']:.3g} wasted" if one["wasted"] else ""
+    return f"core-hours at {one['site']}: {one['used']:.3g} used{wasted}"
 
 
 def _headline(run: Fields, *, live: bool) -> str:

@@ -20,6 +20,7 @@ from bough.wire import questions
 from bough.wire.questions import SqlValue
 
 PROMISED = ("runs", "groups", "tasks", "elements", "spans", "attempts", "executors", "files", "after")
+_HOURS = 3600.0
 
 Workflow = dict[str, object]
 _FINISHED = """select run, name, grp as "group", owner as "user", directory from runs
@@ -100,6 +101,18 @@ class OpenDatabase:
     def columns(self, table: str) -> list[str]:
         """The columns of a table."""
         return self.select(f'select * from "{table}" limit 0')[0]
+
+    def usage(self, run: int) -> list[dict[str, object]]:
+        """Core-hours of a workflow by site: {"site", "used", "wasted"}; none in a store of an older version."""
+        asked = "select site, sum(used) as used, sum(wasted) as wasted from usage_parts where run = ? group by site"
+        try:
+            found = self.rows(f"{asked} order by site", [run])
+        except UserError:
+            return []
+        return [
+            {"site": row["site"], **{name: cast(float, row[name] or 0.0) / _HOURS for name in ("used", "wasted")}}
+            for row in found
+        ]
 
     def workflows(self) -> list[Workflow]:
         """The workflows of a service in the order of their runs; those that left its memory come without counts."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from bough.core.actions import task_actions
 from bough.core.records.array_record import ArrayRecord, Record
-from bough.core.records.executor_record import ExecutorRecord
+from bough.core.records.executor_record import MANUAL_SITE
 from bough.core.records.group_record import GroupRecord
 from bough.core.records.ready_queue import Entry, ReadyQueue
 from bough.core.state import State
@@ -22,14 +22,7 @@ from bough.model.events.orders import AnswerTake
 from bough.model.ids import GroupId, RecordId, SpanId
 from bough.model.tasks import Kind
 
-MANUAL_SITE: Final = "manual"
-_SITES: Final = frozenset({MANUAL_SITE, "hand"})  # the latter in older stores
 _DEEPEST: Final = 100_000  # entries of one queue that are looked at
-
-
-def is_manual(executor: ExecutorRecord) -> bool:
-    """Whether an executor stands for a person."""
-    return not executor.pid and executor.site in _SITES
 
 
 def take(state: State, news: TakeTask) -> tuple[list[Fact], AnswerTake]:

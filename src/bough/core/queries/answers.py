@@ -11,14 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from bough.core.actions.difference import Difference
-from bough.core.actions.manual import MANUAL_SITE, is_manual
 from bough.core.records.array_record import Record
 from bough.core.records.attempts import Span
-from bough.core.records.executor_record import ExecutorRecord
+from bough.core.records.executor_record import MANUAL_SITE, ExecutorRecord, is_manual
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.pilot_record import PilotRecord
 from bough.core.records.queue_record import QueueRecord
-from bough.core.records.site_record import SiteRecord, usage_of
+from bough.core.records.site_record import SiteRecord, usage_at
 from bough.core.records.task_record import TaskRecord
 from bough.core.records.task_series import Seen
 from bough.core.state import State
@@ -428,12 +427,8 @@ def as_pilot(pilot: PilotRecord) -> PilotInfo:
 
 
 def as_usage(site: SiteRecord, now: Seconds) -> UsageInfo:
-    """What the pilots of a site have used so far, those that are there included."""
-    alive, startup, used, wasted = site.usage.totals()
-    for pilot in site.pilots.values():
-        for executor in pilot.executors.values():
-            more = usage_of(executor, now)
-            alive, startup, used, wasted = alive + more[0], startup + more[1], used + more[2], wasted + more[3]
+    """What the executors of a site have used so far, those that are there included."""
+    alive, startup, used, wasted = usage_at(site, now)
     idle = max(0.0, alive - startup - used - wasted)
     return UsageInfo(*(seconds / 3600 for seconds in (alive, used, idle, startup, wasted)))
 

@@ -12,7 +12,6 @@ from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from bough.core import explain, populations, retirement
 from bough.core.actions import amend, difference, dry_run, task_actions, watching
 from bough.core.actions.difference import Difference
-from bough.core.actions.manual import is_manual
 from bough.core.graph.dependencies import is_final, label_of
 from bough.core.graph.readiness import unanswered
 from bough.core.machine import Machine
@@ -52,7 +51,10 @@ from bough.core.queries.answers import (
     subtree_of,
 )
 from bough.core.records.array_record import OCCUPYING_STATES, OPEN_STATES, ArrayRecord, Record
+from bough.core.records.executor_record import is_manual
 from bough.core.records.group_record import GroupRecord, Workflow
+from bough.core.records.pilot_record import Usage
+from bough.core.records.site_record import usage_at
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State, TimerKind
 from bough.model import ranges
@@ -606,9 +608,14 @@ class Queries:
         return as_pilot(found) if found is not None else None
 
     def site_usage(self, name: str, now: Seconds) -> UsageInfo | None:
-        """The core-hours of a site that has a definition."""
-        found = self._state.defined_sites.get(name)
+        """The core-hours of a site; None: nothing is known of it."""
+        found = self._state.sites.get(name)
         return as_usage(found, now) if found is not None else None
+
+    def core_seconds(self, now: Seconds) -> dict[str, Usage]:
+        """Core-seconds by site that has used some: in all, until executors got their first task, used, wasted."""
+        found = {name: usage_at(site, now) for name, site in self._state.sites.items()}
+        return {name: usage for name, usage in found.items() if usage[0]}
 
     def site_waits(self, name: str) -> list[Seconds]:
         """How long the last pilots of a site took to bring an executor."""

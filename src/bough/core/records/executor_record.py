@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from bough.core.records.array_record import ArrayRecord, Record
 
 
+MANUAL_SITE = "manual"
+_MANUAL_SITES = frozenset({MANUAL_SITE, "hand"})  # the latter in older stores
 _MOST_KEPT = 1000  # answers about requirements that an executor keeps
 
 
@@ -38,6 +40,7 @@ class ExecutorRecord:
     __slots__ = (
         "_meets",
         "_others",
+        "accounted",
         "attributes",
         "away",
         "backlog_limit",
@@ -52,11 +55,13 @@ class ExecutorRecord:
         "idle_since",
         "load",
         "long_cores",
+        "oldest",
         "pid",
         "pilot",
         "python",
         "site",
         "spans",
+        "stuck",
         "suspended",
         "suspensions",
         "trouble",
@@ -83,13 +88,17 @@ class ExecutorRecord:
         self.backlog_limit = BACKLOG * capacity.cores
         self.load: Seconds = 0.0  # expected seconds of short work that it has
         self.long_cores = 0.0  # that tasks hold which are not known to be short
+        # the head of its backlog at the last look, and how much was left of it, see `scheduling.recall`
+        self.oldest: tuple[int, int] | None = None
+        self.stuck = False  # its backlog was recalled, and has not moved since
         self.draining = False
         self.counted = 0.0  # cores that queues count with, see `QueueTable`
         self.away = False  # its site is, see `core.sites`
         self.suspended: Seconds = 0.0  # until when it gets nothing, because too much went wrong there
         self.suspensions = 0
         self.trouble = 0  # tasks in a row that failed here and worked elsewhere
-        # of one that a pilot brought: when it came, got its first task (0: not yet), and had nothing to do last
+        self.accounted = False  # its site adds up what it does, see `SiteUsage`
+        # of one that is accounted: when it came, got its first task (0: not yet), and had nothing to do last
         self.came: Seconds = 0.0
         self.begun: Seconds = 0.0
         self.idle_since: Seconds = 0.0
@@ -172,6 +181,7 @@ class ExecutorRecord:
         return (
             0 < runtime.mean <= SHORT
             and self.load < self.backlog_limit
+            and not self.stuck
             and len(self.spans) < min(TRUST * runtime.seen, MAX_BACKLOG)
             and work.queue.cores <= self.capacity.cores - self.long_cores
             and (
@@ -245,6 +255,11 @@ class ExecutorRecord:
                 free[name] = free.get(name, 0) - amount
             found.append(span)
         return found
+
+
+def is_manual(executor: ExecutorRecord) -> bool:
+    """Whether an executor stands for a person."""
+    return not executor.pid and executor.site in _MANUAL_SITES
 
 
 def others_of(needs: Needs) -> tuple[tuple[str, float], ...]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from bough.model.bounds import MOST_TASKS
+from bough.model.ids import Seconds
 from bough.model.queue_specs import NO_QUEUE_LIMITS, QueueSpec
 from bough.model.resources import Needs
 
@@ -46,14 +47,20 @@ class QueueRecord:
         sites = self.spec.sites
         return not sites or site in sites
 
-    def room(self, cores: float) -> int:
-        """How many more tasks of so many cores its own ceiling lets out now."""
+    def room(self, cores: float, taken: float | None = None) -> int:
+        """How many more tasks of so many cores its own ceiling lets out, when so many are taken; None: as now."""
         most = self.spec.max_cores
         if not most:
             return MOST_TASKS
+        taken = self.cores if taken is None else taken
         if not cores:
-            return MOST_TASKS if self.cores <= most + _ROUND else 0
-        return max(0, int((most - self.cores + _ROUND) // cores))
+            return MOST_TASKS if taken <= most + _ROUND else 0
+        return max(0, int((most - taken + _ROUND) // cores))
+
+    def at_most(self, expected: Seconds) -> Seconds:
+        """How long a task of it runs that is expected to run so long: each is ended at the ceiling."""
+        most = self.spec.max_time
+        return min(expected, most) if most else expected
 
     def spare(self, cores: float) -> int:
         """As `room`, also for what others have reserved."""

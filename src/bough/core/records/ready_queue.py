@@ -93,10 +93,12 @@ class Shape:
                 if record.ready and (each := record.expected):
                     tasks += record.ready
                     seconds += record.ready * each
-        return seconds / tasks if tasks else 0.0
+        return self.named.at_most(seconds / tasks) if tasks else 0.0
 
     def could_end_within(self, time: Seconds) -> bool:
         """Whether something of it is expected to run no longer than this; some stand for all, so it costs the same."""
+        if 0 < self.named.spec.max_time <= time:
+            return True  # each of them is ended by then
         leaves = islice((leaf for queue in self.queues for leaf in queue.leaves()), _SAMPLED)
         return any(record.ready and record.expected <= time for leaf in leaves for record in leaf.sample())
 

@@ -6,10 +6,11 @@ Rule: a record changes only through `core.sites` and `core.pilots`.
 from __future__ import annotations
 
 from collections import deque
+from functools import reduce
 from typing import Final
 
 from bough.core.records.executor_record import ExecutorRecord
-from bough.core.records.pilot_record import PilotRecord, Usage
+from bough.core.records.pilot_record import PilotRecord, Usage, added
 from bough.model.availability import ALWAYS
 from bough.model.events.facts import ExecutorJoined
 from bough.model.ids import Seconds
@@ -21,7 +22,10 @@ _MOST: Final = 1e15  # core-seconds of one executor
 
 
 class SiteUsage:
-    """What the executors of a site's pilots did, in core-seconds; those that are there are settled when they leave."""
+    """What the executors of a site did, in core-seconds; those that are there are settled when they leave.
+
+    Executors that pilots brought are counted, and others if the state accounts for them, see `State.accounts`.
+    """
 
     __slots__ = ("alive", "live_cores", "live_since", "startup", "used", "wasted")
 
@@ -44,6 +48,7 @@ class SiteUsage:
 
     def count(self, executor: ExecutorRecord) -> None:
         """Add an executor that is there."""
+        executor.accounted = True
         self.live_cores += executor.capacity.cores
         self.live_since += executor.capacity.cores * executor.came
 
@@ -57,6 +62,7 @@ class SiteUsage:
         self.live_cores -= executor.capacity.cores
         self.live_since -= executor.capacity.cores * executor.came
         executor.used = executor.wasted = 0.0
+        executor.accounted = False
         return alive, startup, used, wasted
 
     def core_hours(self, now: Seconds) -> float:
@@ -74,6 +80,12 @@ def usage_of(executor: ExecutorRecord, now: Seconds) -> Usage:
     startup = min(alive, cores * max(0.0, (executor.begun or now) - executor.came))
     used = min(alive, max(0.0, executor.used))
     return alive, startup, used, min(alive - used, max(0.0, executor.wasted))
+
+
+def usage_at(site: SiteRecord, now: Seconds) -> Usage:
+    """Core-seconds of a site so far, of executors that are there, too; the cost is one look at each of these."""
+    there = (usage_of(executor, now) for executor in site.executors.values() if executor.accounted)
+    return reduce(added, there, site.usage.totals())
 
 
 class SiteRecord:

@@ -65,10 +65,29 @@ def coming(state: State) -> list[Coming]:
                 sums[1] += tasks * expected
                 sums[2] += tasks if expected else 0
                 sums[3] = max(sums[3], one.after)
-    return [
+    coming = [
         Coming(needs, round(tasks), seconds / known if known else 0.0, after)
         for needs, (tasks, seconds, known, after) in found.items()
     ]
+    return list(_let_out(state, coming)) if state.named_queues.several else coming
+
+
+def _let_out(state: State, found: list[Coming]) -> Iterator[Coming]:
+    """What of it its queues will let out at once: what they hold now will have ended, what is ready goes first."""
+    taken: dict[str, float] = {}
+    for one in found:
+        queue, cores = state.named_queues[one.needs.queue], one.needs.cores
+        if not queue.spec.max_cores:
+            yield one._replace(expected=queue.at_most(one.expected))
+            continue
+        if queue.name not in taken:
+            taken[queue.name] = min(
+                sum((shape.ready * shape.needs.cores for shape in queue.shapes), 0.0), queue.spec.max_cores
+            )
+        tasks = min(one.tasks, queue.room(cores, taken[queue.name]))
+        if tasks:
+            taken[queue.name] += tasks * cores
+            yield one._replace(tasks=tasks, expected=queue.at_most(one.expected))
 
 
 def remaining(state: State) -> list[Seconds]:
@@ -78,7 +97,7 @@ def remaining(state: State) -> list[Seconds]:
 
 def _left(state: State, span: Span) -> Seconds:
     """How long a span will still run, about."""
-    whole = span.record.expected * (span.stop - span.start)
+    whole = _length(state, span.record) * (span.stop - span.start)
     return max(0.0, whole - (state.now - span.heard)) if span.heard else whole
 
 
@@ -99,8 +118,20 @@ def _queued(state: State, group: GroupRecord) -> Seconds:
     if not ready or not state.cores:
         return 0.0
     some = [record for record in islice(group.members, _LOOK) if record.ready]
-    each = max((record.expected * max(record.needs.cores, 0.01) for record in some), default=0.0)
-    return ready * each / state.cores
+    each = max((_length(state, record) * max(record.needs.cores, 0.01) for record in some), default=0.0)
+    return ready * each / min([state.cores, *(most for record in some if (most := _ceiling(state, record)))])
+
+
+def _length(state: State, record: Record) -> Seconds:
+    """How long a task of a record will run, about."""
+    name = record.needs.queue
+    return state.named_queues[name].at_most(record.expected) if name else record.expected
+
+
+def _ceiling(state: State, record: Record) -> float:
+    """The cores that the queue of a record may hold, 0: any number."""
+    name = record.needs.queue
+    return state.named_queues[name].spec.max_cores if name else 0.0
 
 
 def _note(awaited: dict[int, _Awaited], waiters: Iterable[Waiter], after: Seconds) -> None:

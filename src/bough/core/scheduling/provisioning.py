@@ -5,21 +5,21 @@ that a server with short tasks does not ask it with every turn; the first that i
 say when it wants to be asked in any case.
 Rules: a site gets no more pilots than its definition and the bounds of all sites allow, none while it is away, rests
 after a failure or has used its budget, and keeps its minimum; a pilot that has something to do is not released. What a
-policy wishes beyond that has no effect, and one that raises is passed over for that turn. Without definitions nothing
-here is called.
+policy wishes beyond that has no effect, and one that raises is passed over for that turn. A site may name a policy of
+its own: each is asked about its own sites, one after the other, and what pilots that others have asked for will take is
+not shown to it. Without definitions nothing here is called.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
 from bough.core import pilots
 from bough.core.lifecycle import executor_drained
 from bough.core.records.pilot_record import PilotRecord
-from bough.core.records.ready_queue import Shape
 from bough.core.records.site_record import SiteRecord
 from bough.core.scheduling.coming import coming, remaining
 from bough.core.state import State
@@ -28,12 +28,14 @@ from bough.model.events.facts import Fact
 from bough.model.events.orders import AskForPilot, CancelPilot, Order
 from bough.model.ids import Seconds
 from bough.model.resources import Needs
-from bough.model.site_specs import PilotId, least_pilots
-from bough.policy.interface import AskAgain, AskFor, Coming, Demand, Refrain, Release
+from bough.model.site_specs import PilotId, least_pilots, pilot_cores
+from bough.policy.interface import AskAgain, AskFor, Coming, Demand, ProvisioningPolicy, Refrain, Release
+from bough.policy.shortage import LEAST
 
 PERIOD: Final = 1.0  # seconds between two times that the policy is asked because of what is ready
 _LONGEST: Final = 1000  # characters of a reason
 _HOUR: Final = 3600.0
+_ROUND: Final = 1e-9
 
 
 class SiteChoice:
@@ -50,7 +52,7 @@ class SiteChoice:
         self.max_pilots = site.spec.max_pilots
         self.idle_limit = site.spec.idle
         known = pilots.like_those_of(site)
-        self.cores = known.capacity.cores if known is not None else site.spec.cores_per_pilot
+        self.cores = pilot_cores(site.spec, known.capacity.cores if known is not None else 0.0)
 
     @property
     def pilots(self) -> int:
@@ -117,9 +119,9 @@ def idle_pilots(site: SiteRecord) -> list[PilotRecord]:
 
 
 class _Part(NamedTuple):
-    """What of a shape its queue lets out."""
+    """What of a shape its queue lets out, or pilots of other sites will not take."""
 
-    shape: Shape
+    shape: Demand
     ready: int
 
     @property
@@ -134,21 +136,59 @@ class _Part(NamedTuple):
 
 
 class _View:
-    """See `policy.interface.ProvisioningView`."""
+    """See `policy.interface.ProvisioningView`; `own`: the sites whose policy is asked, None: all."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, own: Collection[str] | None = None) -> None:
         self._state = state
+        self._own = own
+        self._others = [
+            SiteChoice(state, site)
+            for site in (state.defined_sites.values() if own is not None else ())
+            if own is not None and site.name not in own and site.starting
+        ]
+        self._starting = {site.name: site.starting * site.cores for site in self._others}  # cores nobody has taken
+        self._demand: list[Demand] | None = None
         self.now = state.now
         self.cores = state.cores
         self.unfinished = state.unfinished
         self.demanded = state.demanded
 
     def sites(self) -> list[SiteChoice]:
-        return [SiteChoice(self._state, site) for site in self._state.defined_sites.values() if not site.away]
+        own, sites = self._own, self._state.defined_sites.values()
+        return [SiteChoice(self._state, site) for site in sites if not site.away and (own is None or site.name in own)]
 
     def demand(self) -> Iterator[Demand]:
+        if self._own is None:
+            return self._let_out()
+        if self._demand is None:
+            self._demand = list(self._not_taken(self._let_out()))
+        return iter(self._demand)
+
+    def _not_taken(self, wanted: Iterable[Demand]) -> Iterator[Demand]:
+        """What pilots that start at sites of other policies will take is not wanted here."""
+        for one in wanted:
+            ready = self._left(one.needs, one.ready)
+            if ready:
+                yield _Part(one, ready) if ready < one.ready else one
+
+    def _left(self, needs: Needs, tasks: int) -> int:
+        """How many tasks are left when pilots at sites of other policies have taken some; those take no others."""
+        cores = max(needs.cores, LEAST)
+        left = tasks * cores
+        for site in self._others:
+            if left > 0 and self._starting[site.name] > 0 and site.could_fit(needs):
+                taken = min(left, self._starting[site.name])
+                self._starting[site.name] -= taken
+                left -= taken
+        return math.ceil(left / cores - _ROUND)
+
+    def _let_out(self) -> Iterator[Demand]:
+        taken: dict[str, float] = {}  # cores by queue: of several shapes no more than their queue lets out together
         for shape in self._state.demand:
-            most = shape.named.room(shape.needs.cores)  # more pilots would not bring out more of its queue
+            named, cores = shape.named, shape.needs.cores
+            most = named.room(cores, taken.get(named.name))  # more pilots would not bring out more of its queue
+            if named.spec.max_cores:
+                taken[named.name] = taken.get(named.name, named.cores) + min(most, shape.ready) * cores
             if most >= shape.ready:
                 yield shape
             elif most:
@@ -158,7 +198,12 @@ class _View:
         return remaining(self._state)
 
     def coming(self) -> list[Coming]:
-        return coming(self._state)
+        found = coming(self._state)
+        if self._own is None:
+            return found
+        self.demand()  # what is ready is taken first
+        left = ((one, self._left(one.needs, one.tasks)) for one in found)
+        return [one._replace(tasks=tasks) for one, tasks in left if tasks]
 
 
 def is_due(state: State) -> bool:
@@ -172,7 +217,8 @@ def is_due(state: State) -> bool:
 
 
 def _is_demanded(state: State) -> bool:
-    return any(True for _ in state.demand)
+    """Whether something is ready that its queue lets out."""
+    return any(shape.named.room(shape.needs.cores) for shape in state.demand)
 
 
 def next_provision(state: State) -> Seconds | None:
@@ -195,14 +241,28 @@ def provision(state: State, orders: list[Order]) -> list[Fact]:
     desk = _Desk(state, orders)
     for site in state.defined_sites.values():
         site.refrained = ""
-    try:
-        for wish in state.policies.provisioning.provision(_View(state)):
-            desk.carry_out(wish)
-    except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the machine
-        state.complaints.append(f"the provisioning policy failed and was passed over for this turn: {error!r}")
+    for name, own in _by_policy(state).items():
+        desk.ask_policy(_policy_named(state, name), own)
     desk.see_to_bounds()
     state.pilots_due = False  # what was done here is no news
     return desk.written
+
+
+def _by_policy(state: State) -> dict[str, set[str] | None]:
+    """The names of policies, each with its sites; None: all of them."""
+    found: dict[str, set[str]] = {}
+    for site in state.defined_sites.values():
+        assert site.spec is not None
+        found.setdefault(site.spec.provisioning, set()).add(site.name)
+    return dict.fromkeys(found, None) if len(found) == 1 else dict(sorted(found.items()))
+
+
+def _policy_named(state: State, name: str) -> ProvisioningPolicy:
+    """The policy of a name; the server's for none, and for one that is not known any more."""
+    policy = state.policies.provisioning_named(name) if name else None
+    if name and policy is None:
+        state.complaints.append(f"there is no provisioning policy {name!r} any more; the server's is used")
+    return policy or state.policies.provisioning
 
 
 class _Desk:
@@ -213,19 +273,27 @@ class _Desk:
         self._orders = orders
         self.written: list[Fact] = []
 
-    def carry_out(self, wish: object) -> None:
+    def ask_policy(self, policy: ProvisioningPolicy, own: Collection[str] | None) -> None:
+        """Do what a policy wishes for its own sites; None: for all."""
+        try:
+            for wish in policy.provision(_View(self._state, own)):
+                self._carry_out(wish, own)
+        except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the machine
+            text = f"the provisioning policy failed and was passed over for this turn: {error!r}"
+            self._state.complaints.append(text)
+
+    def _carry_out(self, wish: object, own: Collection[str] | None) -> None:
         state = self._state
-        if isinstance(wish, AskFor):
-            site = state.defined_sites.get(wish.site)
-            if site is not None:
+        if isinstance(wish, AskFor | Refrain):
+            site = state.defined_sites.get(wish.site) if own is None or wish.site in own else None
+            if site is not None and isinstance(wish, AskFor):
                 self._ask(site, wish.count, wish.reason)
+            elif site is not None:
+                site.refrained = _plain(wish.reason)
         elif isinstance(wish, Release):
             pilot = state.pilots.get(wish.pilot)
-            if pilot is not None and self._may_go(pilot):
+            if pilot is not None and (own is None or pilot.site in own) and self._may_go(pilot):
                 self._release(pilot, wish.reason)
-        elif isinstance(wish, Refrain):
-            if wish.site in state.defined_sites:
-                state.defined_sites[wish.site].refrained = _plain(wish.reason)
         elif isinstance(wish, AskAgain) and math.isfinite(wish.when):
             self._again(max(wish.when, state.now + PERIOD / 10))
 
@@ -237,7 +305,7 @@ class _Desk:
         state = self._state
         known = pilots.like_those_of(site)
         assert site.spec is not None
-        cores = known.capacity.cores if known is not None else site.spec.cores_per_pilot
+        cores = pilot_cores(site.spec, known.capacity.cores if known is not None else 0.0)
         first = PilotId(state.last_pilot + 1)
         for _ in range(min(count, pilots.room_at(state, site))):
             pilot = PilotId(state.last_pilot + 1)

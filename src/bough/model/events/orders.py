@@ -74,6 +74,12 @@ class KeepExecutor(msgspec.Struct, frozen=True, array_like=True):
     executor: ExecutorId
 
 
+class RecallBacklog(msgspec.Struct, frozen=True, array_like=True):
+    """Have an executor give back what it has not begun: another one has nothing to do."""
+
+    executor: ExecutorId
+
+
 class AskForPilot(msgspec.Struct, frozen=True, array_like=True):
     """Have a site start a pilot; one that was asked for before is found there, not started again."""
 
@@ -150,6 +156,7 @@ Order = (
     | StopSpan
     | ClearExecutor
     | KeepExecutor
+    | RecallBacklog
     | AskForPilot
     | CancelPilot
     | WatchSpan

@@ -24,6 +24,7 @@ from bough.server.service.prometheus_text import exposition
 from bough.server.service.queue_desk import QueueDesk
 from bough.server.service.retention import Retention
 from bough.server.service.site_watch import SiteWatch
+from bough.server.service.usage_history import UsageHistory
 from bough.server.task_requests import TaskRequests
 from bough.server.turns.shell import Shell
 from bough.transport.admission import PeerListener
@@ -58,6 +59,7 @@ class Features:
         self._extras = extras
         self._pilots = PilotManager(shell, make_peer) if make_peer is not None else None
         self.statistics = Statistics(shell.loop, shell.queries, shell.peers)
+        self._usage = UsageHistory(shell)
         self._retention = Retention(shell, where, extras.keep)
         self._sites = SiteWatch(shell, reached=self._pilots.trouble if self._pilots is not None else lambda _: "")
         self._notices: Notices | None = None
@@ -71,6 +73,7 @@ class Features:
             shell.on_facts.append(self._notices.hear)
         self.handlers: dict[type[Question[Any]], Handler] = {
             questions.Statistics: self.statistics.answer,
+            questions.CoreHours: self._usage.answer,
             questions.Take: manual.take,
             questions.Task: manual.task,
             questions.Numbered: manual.numbered,
@@ -97,10 +100,11 @@ class Features:
         """Begin; SiteError when the metrics cannot be served."""
         if self._extras.metrics:
             host, port = read_address(self._extras.metrics)
-            self._page = MetricsPage(lambda: exposition(msgspec.structs.asdict(self.statistics.sample())))
+            self._page = MetricsPage(lambda: exposition(self.statistics.now()))
             port = await self._page.open(host, port)
             logs.info("metrics-served", f"metrics are at http://{host}:{port}/metrics")
         self.statistics.start()
+        self._usage.start()
         self._retention.start()
         self._sites.start()
         if self._pilots is not None:
@@ -116,6 +120,7 @@ class Features:
     def stop(self) -> None:
         """Begin nothing more: the store is about to be closed."""
         self.statistics.stop()
+        self._usage.stop()
         self._retention.stop()
         self._sites.stop()
         if self._pilots is not None:

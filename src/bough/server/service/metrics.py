@@ -160,10 +160,18 @@ class Statistics:
 
     # --- answers ---------------------------------------------------------------------------------------
 
+    def now(self) -> dict[str, object]:
+        """A sample, with the core-seconds of sites: in all, until executors got their first task, used, wasted."""
+        return self._with_usage(self.sample())
+
+    def _with_usage(self, sample: Sample) -> dict[str, object]:
+        return {**msgspec.structs.asdict(sample), "core_seconds": self._queries.core_seconds(time.time())}
+
     def answer(self, deferred: DeferredRequest[questions.Statistics]) -> None:
-        """The samples of the last so many seconds, oldest first."""
+        """The samples of the last so many seconds, oldest first; the last one has the core-seconds of sites."""
         wanted = list(self.samples)[-max(1, deferred.question.seconds) :]
-        deferred.answer([msgspec.structs.asdict(sample) for sample in wanted])
+        told = [msgspec.structs.asdict(sample) for sample in wanted[:-1]]
+        deferred.answer([*told, self._with_usage(wanted[-1])])
 
 
 def read_address(text: str) -> tuple[str, int]:

@@ -33,6 +33,7 @@ from bough.model.events.orders import AskForPilot, CancelPilot
 from bough.model.ids import Seconds
 from bough.model.plurals import counted
 from bough.model.site_specs import PilotState, SiteSpec, describe_spec
+from bough.policies.policy_registry import load_provisioning
 from bough.server import socket_path
 from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ClientPeer, DeferredRequest, Handler
@@ -421,6 +422,8 @@ class PilotManager:
         known = self._shell.queries.site(name)
         if name in {"manual", "hand"} or (name == "local" and spec.kind != "local"):
             raise UserError(f"{name} is a name of Bough's own: give the site another one")
+        if spec.provisioning:
+            load_provisioning(spec.provisioning)  # refused if there is no such one
         desk = self._desks.get(name)
         if desk is None:
             try:

@@ -5,7 +5,7 @@ Rule: names and units follow Prometheus' conventions: base units, `_total` for w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -45,7 +45,23 @@ def exposition(sample: Mapping[str, object]) -> str:
     ):
         lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
         lines += [f'{name}{{state="{state}"}} {_number(sample[state])}' for state in states]
+    usage = sample.get("core_seconds")
+    if isinstance(usage, Mapping) and usage:
+        lines += _usage_lines(usage)
     return "\n".join(lines) + "\n"
+
+
+def _usage_lines(sites: Mapping[str, Sequence[float]]) -> list[str]:
+    name = "bough_core_seconds_total"
+    lines = [f"# HELP {name} Core-seconds of executors by site and what they were for", f"# TYPE {name} counter"]
+    for site, amounts in sorted(sites.items()):  # what was idle is the rest; it may shrink, as no counter may
+        for use, seconds in zip(("all", "startup", "used", "wasted"), amounts, strict=True):
+            lines.append(f'{name}{{site="{_escaped(site)}",use="{use}"}} {_number(float(seconds))}')
+    return lines
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def _number(value: object) -> str:

@@ -162,7 +162,7 @@ def open_machine(store: Store, settings: ServiceSettings, numbers: IdRanges) -> 
         if not token:
             raise StoreFailed(f"the store does not say how its run {last.run} began")
         numbers.begin(last.run, turn)
-    machine = replay_run(store, numbers.own_run, numbers.own_turn, policies, settings.tuning.max_span)
+    machine = replay_run(store, numbers.own_run, numbers.own_turn, policies, settings.tuning.max_span, accounts=True)
     return machine, numbers.own_run, token
 
 
@@ -170,7 +170,12 @@ def _begin(store: Store, settings: ServiceSettings, numbers: IdRanges, last: Las
     run, token, now = max(last.run, last.last_run) + 1, secrets.token_hex(16), time.time()
     policies = settings.policies()
     machine = Machine(
-        policies, seed=run, last_turn=last.last_turn, last_span=last.last_span, pickup=settings.tuning.max_span
+        policies,
+        seed=run,
+        last_turn=last.last_turn,
+        last_span=last.last_span,
+        pickup=settings.tuning.max_span,
+        accounts=True,
     )
     opened = RunOpened(run, settings.name, socket.gethostname(), os.getpid(), policy=settings.policy, token=token)
     turn = machine.turn(now, [opened])

@@ -30,6 +30,7 @@ from bough.model.events.orders import (
     KeepExecutor,
     LookUpMemo,
     Order,
+    RecallBacklog,
     Refuse,
     SendSpan,
     StopSpan,
@@ -55,6 +56,7 @@ from bough.wire.executor_messages import (
     Acknowledged,
     ClearOut,
     EndElements,
+    GiveBacklog,
     StayOn,
     StopElements,
     ToExecutor,
@@ -118,6 +120,7 @@ class Shell:
             EndSpan: self._end_span,
             ClearExecutor: lambda order: self._say_to(order.executor, ClearOut(order.grace, order.reason)),
             KeepExecutor: lambda order: self._say_to(order.executor, StayOn()),
+            RecallBacklog: lambda order: self._say_to(order.executor, GiveBacklog()),
             LookUpMemo: self._lookups.waiting.append,
             TellGroupFinished: lambda order: self.on_group_finished(order.group, order.failed),
         }

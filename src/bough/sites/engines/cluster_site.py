@@ -47,6 +47,10 @@ class ClusterSite:
             raise UserError(f"site {name} has no address: say --address, as {self.engine} prints it")
         if spec.ssh or spec.python or spec.batch != "none":
             raise UserError(f"site {name} is a cluster of {self.engine}: it has no ssh, python and batch of its own")
+        if spec.executors_per_host > 1:
+            raise UserError(
+                f"site {name}: a pilot there is one executor; say more pilots instead of --executors-per-host"
+            )
         if importlib.util.find_spec(self.module) is None:
             raise UserError(
                 f"site {name} needs {self.engine} where the server runs: pip install 'bough[{self.engine}]'"

@@ -165,6 +165,8 @@ class HeadSite:
         words += ["--give-up", f"{self.give_up:g}", "--resource", f"{RESOURCE}{self._name}={PLENTY}"]
         if spec.cores_per_pilot:
             words += ["--cores", f"{spec.cores_per_pilot:g}"]
+        if spec.executors_per_host > 1:
+            words += ["--executors", str(spec.executors_per_host)]
         if spec.container_command:
             words += ["--container-command", spec.container_command]
         if spec.shared_dir:

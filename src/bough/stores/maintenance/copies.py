@@ -47,6 +47,13 @@ DURABLE: Final = {
     "quarantine": {
         "turn": "int8", "position": "int8", "scope": "text", "kind": "text", "reason": "text", "data": "bytea",
     },
+    "site_usage": {
+        "site": "text", "period": "int8", "start": "int8",
+        "core_seconds": "float8", "startup": "float8", "used": "float8", "wasted": "float8",
+    },
+    "usage_counted": {
+        "site": "text", "core_seconds": "float8", "startup": "float8", "used": "float8", "wasted": "float8",
+    },
 }  # fmt: skip
 BATCH_BYTES: Final = 4 << 20  # of rows copied at a time
 MOST_ROWS: Final = 5_000  # in one batch

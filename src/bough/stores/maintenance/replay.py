@@ -22,9 +22,11 @@ Found = dict[int, list[SetAside]]  # what was passed over, by turn
 WHAT_TO_DO = "see bough store check and bough store repair, or go back to a backup"
 
 
-def replay_run(store: Store, run: int, opened: int, policies: Policies, pickup: int = 0) -> Machine:
+def replay_run(
+    store: Store, run: int, opened: int, policies: Policies, pickup: int = 0, *, accounts: bool = False
+) -> Machine:
     """The machine as a run left it; `opened` is the turn that opened it, 0: ask the store."""
-    replay = _Replay(store, run, opened, policies, pickup)
+    replay = _Replay(store, run, opened, policies, pickup, accounts=accounts)
     try:
         return replay.quickly()
     except Exception as error:
@@ -39,12 +41,16 @@ def replay_run(store: Store, run: int, opened: int, policies: Policies, pickup: 
 class _Replay:
     """One replay of one run."""
 
-    def __init__(self, store: Store, run: int, opened: int, policies: Policies, pickup: int) -> None:
+    def __init__(self, store: Store, run: int, opened: int, policies: Policies, pickup: int, *, accounts: bool) -> None:
         self._store = store
         self._run = run
         self._opened = opened
-        self._new: Callable[[int], Machine] = lambda after: Machine(policies, last_turn=after, pickup=pickup)
-        self._restore: Callable[[bytes], Machine] = lambda data: Machine.restore(data, policies, pickup=pickup)
+        self._new: Callable[[int], Machine] = lambda after: Machine(
+            policies, last_turn=after, pickup=pickup, accounts=accounts
+        )
+        self._restore: Callable[[bytes], Machine] = lambda data: Machine.restore(
+            data, policies, pickup=pickup, accounts=accounts
+        )
         self._begun = 0  # the turn after which the journal is read
         self._from: bytes | None = None  # the snapshot of that turn
         self._machine, self._whole = self._start()

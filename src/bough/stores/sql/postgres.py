@@ -151,6 +151,8 @@ class PostgresStore(SqlStore):
                 raise StoreFailed(f"the store {self.path} was made by a newer version of bough: use that one")
             self._database.execute(self._translated(schema.QUARANTINE))
             if version == schema.SCHEMA:
+                for statement in schema.ADDED:
+                    self._database.execute(self._translated(statement))
                 return
             self._make_tables(anew=bool(version))  # what is folded is made again in the present shape
             for table in _PLAIN:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from time import monotonic
 from typing import Final
@@ -22,6 +22,7 @@ from bough.model.observations import SeenTask
 from bough.model.outcomes import Stream
 from bough.model.tasks import Reuse
 from bough.stores import schema
+from bough.stores.core_hours import CoreHours, SitePeriod
 from bough.stores.database import Database, found_in
 from bough.stores.expendable_runs import ExpendableRuns, ScriptRun, find_expendable
 from bough.stores.jobs.catch_up import CatchUp
@@ -82,6 +83,7 @@ class SqlStore(ABC):
         self._folding = CatchUp(database, self.journal, self._aside, self._new_fold)
         self._memos = Memos(database, self.success, self.turn, lambda blob: self.blob(BlobId(blob)))
         self._removal = Removal(database, self._decode)
+        self._core_hours = CoreHours(database)
 
     # --- what differs ---
 
@@ -103,6 +105,8 @@ class SqlStore(ABC):
 
     def _make_tables(self, *, anew: bool) -> None:
         """Make all tables in the open transaction; `anew`: what is folded is dropped, to be folded again."""
+        for view in schema.VIEWS if anew else ():
+            self._database.execute(f"DROP VIEW IF EXISTS {view}")
         for table in schema.FOLDED if anew else ():
             self._database.execute(f"DROP TABLE IF EXISTS {table}")
         for statement in schema.statements():
@@ -526,6 +530,18 @@ class SqlStore(ABC):
         while self._decoded_bytes > CACHED_BYTES and len(self._decoded) > 1:
             self._decoded_bytes -= self._decoded.popitem(last=False)[1][0]
         return found
+
+    # --- core-hours ---
+
+    def note_core_seconds(self, now: Seconds, totals: Mapping[str, tuple[float, float, float, float]]) -> None:
+        """What each site has used in all by now."""
+        with self._reported(), self._transaction():
+            self._core_hours.note(now, totals)
+
+    def core_hours(self, since: Seconds) -> list[SitePeriod]:
+        """What sites used in the minutes, hours and days that ended after an instant, oldest first."""
+        with self._reported():
+            return self._core_hours.history(since)
 
     # --- removal ---
 

@@ -74,6 +74,8 @@ class SqliteStore(SqlStore):
             raise StoreFailed(f"the store {self.path} was made by a newer version of bough: use that one")
         execute(schema.QUARANTINE)
         if version == schema.SCHEMA:
+            for statement in schema.ADDED:
+                execute(statement)
             return
         execute("BEGIN IMMEDIATE")
         self._make_tables(anew=bool(version))  # what is folded is made again in the present shape
