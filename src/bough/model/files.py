@@ -37,11 +37,18 @@ class Manifest(msgspec.Struct, frozen=True):
 
     reads: dict[str, bytes]  # path -> digest of its content, if it was sent to the server
     writes: set[str]
+    folders: set[str] = set()  # those that were sent as the archive of a folder
 
 
-def pack_manifest(reads: Mapping[str, bytes], writes: Iterable[str]) -> bytes:
+class _Packed(msgspec.Struct, frozen=True, array_like=True):
+    reads: dict[str, bytes]
+    writes: set[str]
+    folders: set[str] = set()
+
+
+def pack_manifest(reads: Mapping[str, bytes], writes: Iterable[str], folders: Iterable[str] = ()) -> bytes:
     """A manifest as bytes."""
-    return zlib.compress(msgspec.msgpack.encode([dict(reads), list(writes)]), 1)
+    return zlib.compress(msgspec.msgpack.encode([dict(reads), list(writes), list(folders)]), 1)
 
 
 def unpack_manifest(data: bytes) -> Manifest:
@@ -53,10 +60,10 @@ def unpack_manifest(data: bytes) -> Manifest:
         plain = unpacker.decompress(data, _MOST)
         if not unpacker.eof:
             raise ValueError("the declared files cannot be read: some are missing, or they are too many")
-        reads, writes = msgspec.msgpack.decode(plain, type=tuple[dict[str, bytes], set[str]])
+        packed = msgspec.msgpack.decode(plain, type=_Packed)
     except (zlib.error, msgspec.MsgspecError) as error:
         raise ValueError(f"the declared files cannot be read: {error}") from error
-    return Manifest(reads, writes)
+    return Manifest(packed.reads, packed.writes, packed.folders)
 
 
 def absolute(path: str, cwd: str) -> str:

@@ -1,7 +1,7 @@
 """What a file holds, as a few bytes: by these a later run sees whether it is what it was.
 
 A file of ordinary size counts by its content and may be copied or touched freely. A big file counts by size and time, a
-folder by the names, sizes and times of the files in it. Digests of files are kept while size, time and inode stay.
+folder by the names of what is in it and what its files hold. Digests of files are kept while size, time and inode stay.
 
 Rule: a file that is not there has an identity of its own as an argument. What cannot be looked at has none.
 """
@@ -9,6 +9,7 @@ Rule: a file that is not there has an identity of its own as an argument. What c
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -62,11 +63,20 @@ def _folder_identity(path: str, most: int) -> bytes:
         seen += len(names) + len(folders)
         if most and seen > most:
             raise OSError(f"{path} holds more than {most} files")
-        for name in sorted(names):
-            state = os.lstat(os.path.join(folder, name))
-            line = f"{os.path.relpath(folder, path)}/{name} {state.st_size} {state.st_mtime_ns}\n"
-            digest.update(line.encode("utf-8", "surrogateescape"))
+        for name in sorted((*folders, *names)):
+            inside = os.path.join(folder, name)
+            digest.update(os.fsencode(os.path.relpath(inside, path)) + b"\0" + _part_identity(inside))
     return digest.digest()
+
+
+def _part_identity(path: str) -> bytes:
+    """What something in a folder is; a link counts by where it leads."""
+    state = os.lstat(path)
+    if stat.S_ISLNK(state.st_mode):
+        return b"link " + os.fsencode(os.readlink(path)) + b"\0"
+    if stat.S_ISDIR(state.st_mode):
+        return b"folder\0"
+    return (b"program " if state.st_mode & 0o111 else b"file ") + (file_identity(path) or b"")
 
 
 # --- paths among the arguments of functions -------------------------------------------------------------

@@ -373,7 +373,7 @@ def call_with_files(session: SessionLike, planned: PlannedCommand, declared: Dec
     call = planned.call if planned.template is None else render_row(planned.template, planned.row, late=True)
     sent = session.upload(declared.external, label)
     paths = (declared.renamed.get(path, path) for path in planned.reads)
-    return replace(call, reads={path: sent.get(path, b"") for path in paths})
+    return replace(call, reads={path: sent.get(path, b"") for path in paths}, folders=folders_sent(sent))
 
 
 def packed_files(session: SessionLike, planned: PlannedSweep, external: Iterable[str], label: str) -> bytes:
@@ -389,4 +389,9 @@ def packed_files(session: SessionLike, planned: PlannedSweep, external: Iterable
     for read, written in files_of(template, planned.rows):
         reads.update((renamed.get(path, path), b"") for path in read)
         writes.update(renamed.get(path, path) for path in written.values())
-    return pack_manifest({path: sent.get(path, b"") for path in reads}, writes)
+    return pack_manifest({path: sent.get(path, b"") for path in reads}, writes, folders_sent(sent))
+
+
+def folders_sent(sent: Mapping[str, bytes]) -> list[str]:
+    """Those of the paths that were sent, and are folders."""
+    return [path for path, digest in sent.items() if digest and os.path.isdir(path)]

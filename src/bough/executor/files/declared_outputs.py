@@ -17,6 +17,7 @@ import re
 import stat
 
 from bough.executor.disk_space_wait import lacks_space
+from bough.folder_state import folder_state
 from bough.model.files import hidden_path
 from bough.model.outcomes import Output, kept_time
 
@@ -78,6 +79,10 @@ class Outputs:
             if faster:
                 remove(hidden)
                 state = faster
+            if stat.S_ISDIR(state.st_mode):
+                size, latest = folder_state(path)
+                found.append(Output(slot, path, size, kept_time(latest), folder=True))
+                continue
             found.append(Output(slot, path, state.st_size, kept_time(state.st_mtime_ns)))
         return tuple(found)
 

@@ -179,6 +179,7 @@ class CommandRunner:
     def _bring(self, number: int, run: RunSpan, index: int, sandbox: Sandbox) -> bool:
         """Have the files of a command brought; False when it was stopped."""
         files: dict[str, str] = {}
+        folders: list[str] = []
         if sandbox.reads:
             self._reports.say(StageInputs(number, run.span, index, sandbox.reads))
             self._reports.flush()
@@ -187,8 +188,8 @@ class CommandRunner:
                 return False
             if answer.error:
                 raise Unstartable(f"its input cannot be brought: {answer.error}", of_site=answer.of_site)
-            files = answer.files
-        sandbox.fill(files)
+            files, folders = answer.files, answer.folders
+        sandbox.fill(files, folders)
         return True
 
     def _hand_over(

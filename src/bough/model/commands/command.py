@@ -64,6 +64,7 @@ class CommandCall(msgspec.Struct, frozen=True, omit_defaults=True):
     argv: list[list[Part]] = []  # words, when no shell is needed
     writes: dict[str, str] = {}  # output slot name -> final absolute path
     reads: dict[str, bytes] = {}  # of a service's command: absolute path read -> digest of its content, if it was sent
+    folders: list[str] = []  # those of `reads` that were sent as the archive of a folder
 
 
 class CommandTemplate(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -72,7 +72,7 @@ class FilePermissions:
                     found = unpack_manifest(spec.files)
                 elif spec.kind is Kind.COMMAND:
                     call = decode_call(spec.payload)
-                    found = Manifest(call.reads, set(call.writes.values()))
+                    found = Manifest(call.reads, set(call.writes.values()), set(call.folders))
             except (ValueError, msgspec.MsgspecError) as error:
                 raise StoreFailed(f"the files of task {number_of(spec.id)} are not known: {error}") from error
             _keep(kept, spec.id, found, most)
@@ -95,6 +95,16 @@ class FilePermissions:
             if made is not None:
                 return made.digest or None
         return None
+
+    def is_folder(self, task: TaskOnExecutor, path: str) -> bool:
+        """Whether the content of a command's input is the archive of a folder."""
+        if task.declared.reads.get(path):
+            return path in task.declared.folders
+        for dep in self._dependencies(task):
+            made = self._outputs_of(dep).get(path)
+            if made is not None:
+                return made.folder
+        return os.path.isdir(path) and self.sees_directory_of(task.run)
 
     def is_value(self, task: TaskOnExecutor, path: str) -> bool:
         """Whether a path is that of big arguments of a function, or of a big result that it gets."""

@@ -119,7 +119,7 @@ class FileRequests:
             size = await files.size(digest)
             if size < 0:
                 raise StoreFailed(f"its content {digest.hex()} is not in the store any more")
-            answer = FileLocated(want.request, digest, size)
+            answer = FileLocated(want.request, digest, size, folder=permissions.is_folder(task, want.path))
         except (BoughError, OSError) as error:
             answer = FileLocated(want.request, error=f"{want.path}: {os_error_text(error)}")
         executor.connection.send(answer)
@@ -256,13 +256,13 @@ class FileRequests:
             raise UserError(f"a piece is named by a digest of {DIGEST} bytes, or by the path of a result")
         return await self._files.read(question.digest, question.offset, PIECE)
 
-    async def _outputs(self, question: questions.Files) -> list[tuple[str, int, bytes]]:
-        """Outputs of elements [start, stop) of a record that the server keeps, as (path, size, digest)."""
+    async def _outputs(self, question: questions.Files) -> list[tuple[str, int, bytes, bool]]:
+        """Outputs of elements [start, stop) of a record that the server keeps, as (path, size, digest, is a folder)."""
         if not self._shell.queries.can_find(question.record):
             raise UserError(f"there is no task {number_of(question.record)}")
         stop = min(question.stop, question.start + _MOST_FILES)
         found = self._permissions.outputs(Dep(On.ARRAY, question.record), question.start, stop)
-        return [(made.path, made.size, made.digest) for made in found if made.digest]
+        return [(made.path, made.size, made.digest, made.folder) for made in found if made.digest]
 
 
 class _Upload:
@@ -280,4 +280,4 @@ class _Upload:
 
 def _copy(task: TaskOnExecutor, made: MadeFile) -> ContentCopy:
     hidden = hidden_path(made.path, task.record, task.index, task.attempt)
-    return ContentCopy(made.digest, made.path, hidden, made.mode)
+    return ContentCopy(made.digest, made.path, hidden, made.mode, made.folder)
