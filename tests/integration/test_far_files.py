@@ -285,6 +285,28 @@ def test_folders_travel_there_on_and_back(service: FarService, here: Path, tmp_p
     assert not list((service.folder / "one").rglob("sandboxes/*/*"))
 
 
+def test_patterns_and_files_beside_the_text_travel(service: FarService, here: Path, tmp_path: Path) -> None:
+    service.far_executor("one")
+    service.far_executor("two")
+    (here / "data").mkdir()
+    (tmp_path / "else where").mkdir()
+    for name in ("a.csv", "b.csv", "c.txt"):
+        (here / "data" / name).write_text(f"{name}\n")
+    with open_session(service, "patterns") as s:
+        split = "ls data; mkdir -p parts/x; for n in 1 2; do cat data/a.csv > parts/x/$n.txt; done; echo > parts/x/no"
+        first = s.command(split, inputs=["data/*.csv"], outputs=["parts/**/*.txt", "parts/x"])
+        assert first.result(60).stdout == "a.csv\nb.csv\n"
+        second = s.command("cat {x:r} > one.txt", x="parts/x/2.txt", outputs=["one.txt"])
+        many = s.sweep("cat one.txt > {n}.copy", bough.tie(n=[1, 2]), inputs=[second], outputs=["{n}.copy"])
+        many.wait_all()
+        assert second.result(60) is not None
+        bad = s.command("true", outputs=["*.never"])
+        with pytest.raises(TaskFailed, match=r"no new file matches"):
+            bad.result(60)
+    assert (here / "parts/x/1.txt").read_text() == (here / "2.copy").read_text() == "a.csv\n"
+    assert (here / "parts/x/no").exists()
+
+
 def test_a_folder_that_cannot_travel_is_named(service: FarService, here: Path) -> None:
     service.far_executor("one")
     (here / "bad").mkdir()

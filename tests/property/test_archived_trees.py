@@ -49,7 +49,7 @@ def look(path: bytes) -> object:
     return kind, Path(os.fsdecode(path)).read_bytes()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.dictionaries(NAMES, TREES, max_size=4))
 def test_any_tree_comes_back_as_it_was(tree: dict[bytes, tuple[str, object]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -72,7 +72,7 @@ KINDS = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(PATHS, KINDS, PATHS), max_size=8), st.booleans())
 def test_no_archive_writes_outside_of_its_folder(members: list[tuple[str, bytes, str]], any_links: bool) -> None:
     data = io.BytesIO()
@@ -93,10 +93,10 @@ def test_no_archive_writes_outside_of_its_folder(members: list[tuple[str, bytes,
         assert os.listdir(target.parent) in (["there"], [])
         for path in target.rglob("*"):
             if not any_links:
-                assert path.resolve().is_relative_to(target.resolve()), path
+                assert Path(os.path.realpath(path)).is_relative_to(os.path.realpath(target)), path
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=4000), st.integers(0, 3000))
 def test_damaged_archives_are_refused_in_one_line(noise: bytes, at: int) -> None:
     data = io.BytesIO()

@@ -10,6 +10,8 @@ dots and doubled slashes have one.
 
 from __future__ import annotations
 
+import functools
+import re
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -38,17 +40,26 @@ class Manifest(msgspec.Struct, frozen=True):
     reads: dict[str, bytes]  # path -> digest of its content, if it was sent to the server
     writes: set[str]
     folders: set[str] = set()  # those that were sent as the archive of a folder
+    patterns: set[str] = set()  # of outputs whose names are known only when they are there
+
+    def may_write(self, path: str) -> bool:
+        """Whether a path is declared as an output."""
+        return path in self.writes or any(matches(path, pattern) for pattern in self.patterns)
 
 
 class _Packed(msgspec.Struct, frozen=True, array_like=True):
     reads: dict[str, bytes]
     writes: set[str]
     folders: set[str] = set()
+    patterns: set[str] = set()
 
 
-def pack_manifest(reads: Mapping[str, bytes], writes: Iterable[str], folders: Iterable[str] = ()) -> bytes:
+def pack_manifest(
+    reads: Mapping[str, bytes], writes: Iterable[str], folders: Iterable[str] = (), patterns: Iterable[str] = ()
+) -> bytes:
     """A manifest as bytes."""
-    return zlib.compress(msgspec.msgpack.encode([dict(reads), list(writes), list(folders)]), 1)
+    parts = [dict(reads), list(writes), list(folders), list(patterns)]
+    return zlib.compress(msgspec.msgpack.encode(parts), 1)
 
 
 def unpack_manifest(data: bytes) -> Manifest:
@@ -63,7 +74,7 @@ def unpack_manifest(data: bytes) -> Manifest:
         packed = msgspec.msgpack.decode(plain, type=_Packed)
     except (zlib.error, msgspec.MsgspecError) as error:
         raise ValueError(f"the declared files cannot be read: {error}") from error
-    return Manifest(packed.reads, packed.writes, packed.folders)
+    return Manifest(packed.reads, packed.writes, packed.folders, packed.patterns)
 
 
 def absolute(path: str, cwd: str) -> str:
@@ -78,6 +89,61 @@ def absolute(path: str, cwd: str) -> str:
         elif piece and piece != ".":
             tidy.append(piece)
     return "/" + "/".join(tidy)
+
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def is_url(path: str) -> bool:
+    """Whether a name is a URL, as s3://bucket/key is, and no path."""
+    return "://" in path and _URL.match(path) is not None
+
+
+def is_pattern(path: str) -> bool:
+    """Whether a path stands for those that match it: it has a star or a question mark.
+
+    Brackets count only beside these: files are called `run[3].txt` more often than people mean a set of letters.
+    """
+    return "*" in path or "?" in path
+
+
+@functools.lru_cache(maxsize=1000)
+def _expression(pattern: str) -> re.Pattern[str]:
+    pieces = [piece for piece in pattern.split("/") if piece]
+    found = ""
+    for at, piece in enumerate(pieces):
+        if piece == "**":
+            found += r"(?:/(?!\.)[^/]+)*" if at + 1 < len(pieces) else r"(?:/(?!\.)[^/]+)+"
+        else:
+            hidden = "" if piece.startswith(".") else r"(?!\.)"
+            found += f"/{hidden}{_piece_expression(piece)}"
+    return re.compile(f"{found}\\Z", re.DOTALL)
+
+
+def _piece_expression(piece: str) -> str:
+    found, at = "", 0
+    while at < len(piece):
+        letter = piece[at]
+        end = piece.find("]", at + 3 if piece[at + 1 : at + 2] == "!" else at + 2) if letter == "[" else -1
+        if end > 0:
+            inside = piece[at + 1 : end].replace("\\", r"\\").replace("[", r"\[").replace("^", r"\^")
+            found += f"(?!/)[{'^' + inside[1:] if inside[0] == '!' else inside}]"
+            at = end
+        else:
+            found += {"*": "[^/]*", "?": "[^/]"}.get(letter) or re.escape(letter)
+        at += 1
+    return found
+
+
+def matches(path: str, pattern: str) -> bool:
+    """Whether an absolute path is one of those that an absolute pattern means, as a shell would with `**`.
+
+    A star stands for no slash and for no dot at the beginning of a name; `**` stands for any folders, or none.
+    """
+    try:
+        return _expression(pattern).match(path) is not None
+    except re.error:  # a set of letters that is none, as [z-a]
+        return False
 
 
 def hidden_path(path: str, record: int, index: int, attempt: int) -> str:

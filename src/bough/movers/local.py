@@ -84,17 +84,20 @@ def bring_in_folder(store: ContentStore, path: str) -> tuple[bytes, int]:
 
 
 def give_out(store: ContentStore, copies: Sequence[ContentCopy]) -> list[int]:
-    """Copy contents of a store to their paths: all, or none, unless the last renames fail.
+    """Copy contents of a store to their paths: all files, or none, unless the last renames fail.
 
     The answer has their times of change in nanoseconds. OSError when one cannot be written.
     """
+    times: dict[int, int] = {}
+    order = sorted(range(len(copies)), key=lambda at: not copies[at].folder)  # a file may lie in a folder among them
     try:
-        times = [_copy_out(store, one) for one in copies]
-        for one in copies:
-            if one.folder:
-                _show_folder(one)
-            else:
-                os.replace(one.hidden, one.path)
+        for at in order:
+            times[at] = _copy_out(store, copies[at])
+            if copies[at].folder:
+                _show_folder(copies[at])
+        for at in order:
+            if not copies[at].folder:
+                os.replace(copies[at].hidden, copies[at].path)
     except BaseException:
         for one in copies:
             with contextlib.suppress(OSError):
@@ -103,7 +106,7 @@ def give_out(store: ContentStore, copies: Sequence[ContentCopy]) -> list[int]:
                 else:
                     os.unlink(one.hidden)
         raise
-    return times
+    return [times[at] for at in range(len(copies))]
 
 
 def _unpack_out(store: ContentStore, copy: ContentCopy) -> int:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
@@ -23,7 +23,7 @@ from bough import private
 from bough.executor.files.declared_outputs import remove
 from bough.executor.processes import Unstartable
 from bough.model.commands.command import CommandCall, Part, TemplateSlot
-from bough.model.files import absolute, leads_outside, place_inside
+from bough.model.files import OUTSIDE, absolute, leads_outside, place_inside
 from bough.model.outcomes import Output
 from bough.movers.folder_archive import BadArchive, PackedFolder, UnpackableFolder, pack_file, unpack_file
 from bough.movers.local import digest_of, put
@@ -56,6 +56,7 @@ class Sandbox:
         self.writes = call.writes  # at the submitter
         self.reads = list(call.reads)
         self._archives: list[str] = []  # of outputs that are folders
+        self._slots: list[str] = []  # of what was made
         try:
             self.call = self._inside(call)
         except ValueError as error:
@@ -84,6 +85,7 @@ class Sandbox:
             parts=[self._part(part) for part in call.parts],
             argv=[[self._part(part) for part in word] for word in call.argv],
             writes={slot: self.place(path) for slot, path in call.writes.items()},
+            patterns=[self.place(path) for path in call.patterns],
         )
 
     def _part(self, part: Part) -> Part:
@@ -127,11 +129,20 @@ class Sandbox:
             remove(place)
         put(content, place)
 
-    def made(self, hidden: dict[str, str]) -> tuple[list[MadeFile], list[str]]:
-        """The outputs, which lie at their hidden names, and where; Unstartable when one cannot travel."""
-        made, where = [], []
-        for slot, path in self.writes.items():
-            local = hidden[slot]
+    def made(self, hidden: dict[str, str], gathered: Iterable[str] = ()) -> tuple[list[MadeFile], list[str]]:
+        """The outputs, which lie at their hidden names, and where; Unstartable when one cannot travel.
+
+        `gathered`: those that match patterns.
+        """
+        made: list[MadeFile] = []
+        where: list[str] = []
+        self._slots = [*self.writes]
+        found = [(slot, path, hidden[slot]) for slot, path in self.writes.items()]
+        for local in gathered:
+            path = self._outside_path(local)
+            self._slots.append(path)
+            found.append((path, path, local))
+        for slot, path, local in found:
             try:
                 state = os.stat(local)
                 if stat.S_ISDIR(state.st_mode):
@@ -148,6 +159,13 @@ class Sandbox:
             where.append(local)
         return made, where
 
+    def _outside_path(self, local: str) -> str:
+        """The path at the submitter of something in the sandbox."""
+        inside = os.path.relpath(local, self.root)
+        if inside.startswith(f"{OUTSIDE}/"):
+            return inside[len(OUTSIDE) :]
+        return f"{self._directory.rstrip('/')}/{inside}"
+
     def _pack(self, folder: str, archive: str, what: str) -> PackedFolder:
         self._archives.append(archive)
         remove(archive)
@@ -160,7 +178,7 @@ class Sandbox:
         """What is said of outputs that the server has."""
         return tuple(
             Output(slot, one.path, one.size, time, one.digest, one.folder)
-            for slot, one, time in zip(self.writes, made, times, strict=True)
+            for slot, one, time in zip(self._slots, made, times, strict=True)
         )
 
     def set_aside(self, path: str, aside: str) -> None:

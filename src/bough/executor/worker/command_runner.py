@@ -197,7 +197,7 @@ class CommandRunner:
     ) -> tuple[Output, ...]:
         """Give what a command made to the server; OSError when that cannot be."""
         try:
-            made, where = sandbox.made(outputs.hidden)
+            made, where = sandbox.made(outputs.hidden, outputs.gathered())
         except Unstartable as error:
             raise OSError(0, str(error)) from error
         self._reports.say(StoreOutputs(number, run.span, index, made, where))
@@ -226,8 +226,17 @@ class CommandRunner:
     ) -> None:
         known = sandbox.writes if sandbox else None
         outputs = None
-        if call.writes:
-            outputs = Outputs(call.writes, run.record, index, run.attempt, known=known, mark=self._mark)
+        if call.writes or call.patterns:
+            outputs = Outputs(
+                call.writes,
+                run.record,
+                index,
+                run.attempt,
+                known=known,
+                mark=self._mark,
+                in_place=call.in_place,
+                patterns=call.patterns,
+            )
         self._moved = sandbox.moved if sandbox else _UNMOVED
         self._checkpoint = "" if run.checkpoint is None else _place_of(run.checkpoint.path(run.record, index), sandbox)
         started = time.time()
@@ -299,7 +308,7 @@ class CommandRunner:
     ) -> None:
         """Tell the executor where a command that is watched runs."""
         cwd = call.settings.cwd
-        outputs = [absolute(path, cwd) for path in call.writes.values()]
+        outputs = [absolute(path, cwd) for slot, path in call.writes.items() if slot not in call.in_place]
         stdout, stderr = self._streams.begins()
         within = sandbox.within if sandbox else ("", "")
         sizes = self._sizes if self._watched is not None else None
@@ -360,7 +369,7 @@ class CommandRunner:
                 self._cwd = settings.cwd
             if outputs:
                 outputs.prepare()
-                self._note.write([os.path.join(settings.cwd, path) for path in outputs.hidden.values()])
+                self._note.write([os.path.join(settings.cwd, path) for path in outputs.noted()])
         except OSError as error:
             what = "folder for an output cannot be made" if self._cwd else "directory cannot be entered"
             raise Unstartable(f"the {what}: {error.filename}: {error.strerror}") from error

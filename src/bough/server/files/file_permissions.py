@@ -72,7 +72,8 @@ class FilePermissions:
                     found = unpack_manifest(spec.files)
                 elif spec.kind is Kind.COMMAND:
                     call = decode_call(spec.payload)
-                    found = Manifest(call.reads, set(call.writes.values()), set(call.folders))
+                    writes, folders, patterns = set(call.writes.values()), set(call.folders), set(call.patterns)
+                    found = Manifest(call.reads, writes, folders, patterns)
             except (ValueError, msgspec.MsgspecError) as error:
                 raise StoreFailed(f"the files of task {number_of(spec.id)} are not known: {error}") from error
             _keep(kept, spec.id, found, most)
@@ -128,7 +129,7 @@ class FilePermissions:
         if paths == [task.checkpoint] and is_tidy(task.checkpoint):
             return
         for path in paths:
-            if path not in task.declared.writes or not is_tidy(path):
+            if not is_tidy(path) or not task.declared.may_write(path):
                 raise _undeclared(task, path, "output")
 
     def sees_directory_of(self, run: int) -> bool:
