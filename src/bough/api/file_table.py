@@ -30,7 +30,7 @@ from bough.errors import InvalidWorkload, StoreFailed
 from bough.executor.disk_space_wait import SpaceWait, patiently
 from bough.model.commands.command import CommandTemplate, OnClash, TemplateSlot
 from bough.model.commands.rendering import row_files
-from bough.model.files import matches
+from bough.model.files import check_url, is_url, matches
 from bough.model.ids import RecordId
 from bough.model.tasks import Dep, On
 from bough.stores.places import FormerPlaces
@@ -198,7 +198,7 @@ class FileTable:
             writer = self._writer(path)
             if writer is not None:
                 deps[writer.dep()] = None
-            elif disk.has(path):
+            elif (is_url(path) and check_url(path)) or disk.has(path):
                 external[path] = None
             else:
                 raise _missing(path, label)
@@ -206,6 +206,8 @@ class FileTable:
 
     def _place(self, path: str, label: str, clash: OnClash, disk: Disk, taken: Mapping[str, str]) -> str:
         """The path an output gets: the wanted one, or with `rename` a free one."""
+        if is_url(path):
+            check_url(path)
         writer = self._writer(self._renamed.get(path, path))
         if writer is not None:
             raise Taken(f"{path} would be written by both {writer.label} and {label}: give one of them another name")
@@ -243,7 +245,7 @@ class FileTable:
             for path in writes.values():
                 check_sendable(f"an output of {made.label}[{made.start + index}]", path)
                 real = path
-                if not alone or (clash is not OnClash.OVERWRITE and disk.has(path)):
+                if not alone or is_url(path) or (clash is not OnClash.OVERWRITE and disk.has(path)):
                     real = self._place(path, f"{made.label}[{made.start + index}]", clash, disk, chosen)
                 if real is not path:
                     if path in made.renamed:
@@ -379,7 +381,9 @@ class Disk:
         self.folders: dict[str, frozenset[str]] = {}
 
     def has(self, path: str) -> bool:
-        """Whether there is something at a path."""
+        """Whether there is something at a path; of a URL that is not asked."""
+        if is_url(path):
+            return False
         if not self.many:
             return os.path.lexists(path)
         folder, _, name = path.rpartition("/")

@@ -30,7 +30,7 @@ from bough.api.client.connection import refusal
 from bough.errors import BoughError, InvalidWorkload, PeerLost, StoreFailed
 from bough.folder_state import folder_state
 from bough.model.bounds import check_bounds
-from bough.model.files import hidden_path
+from bough.model.files import hidden_path, is_url
 from bough.model.outcomes import Cause, Failure, Output, ResultFile
 from bough.movers.folder_archive import UnpackableFolder, archive_digest, pack_file, replace_folder, unpack_pieces
 from bough.movers.local import digest_of
@@ -206,6 +206,9 @@ class FileTransfer:
         with self._uploading:
             bunch: dict[str, bytes] = {}
             for path in paths:
+                if is_url(path):
+                    found[path] = b""  # whoever needs it fetches it
+                    continue
                 found[path] = bunch[path] = self._digest(path, label)
                 if len(bunch) >= _AT_ONCE:
                     self._send(bunch)

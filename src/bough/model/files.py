@@ -18,7 +18,8 @@ from typing import Final
 
 import msgspec
 
-from bough.model.bounds import FilePath
+from bough.errors import BadValue
+from bough.model.bounds import LONGEST_PATH, FilePath
 from bough.model.ids import ROOT, FileId, GroupId
 
 OUTSIDE: Final = ".outside"  # the folder of a sandbox for files from outside of the submitter's directory
@@ -78,7 +79,9 @@ def unpack_manifest(data: bytes) -> Manifest:
 
 
 def absolute(path: str, cwd: str) -> str:
-    """A path as it is compared and stored: joined to `cwd`, without dots and doubled slashes."""
+    """A path as it is compared and stored: joined to `cwd`, without dots and doubled slashes; a URL as it is."""
+    if "://" in path and is_url(path):
+        return path
     whole = path if path.startswith("/") else f"{cwd}/{path}"
     if "/." not in whole and "//" not in whole and whole[-1] != "/":
         return whole
@@ -99,12 +102,32 @@ def is_url(path: str) -> bool:
     return "://" in path and _URL.match(path) is not None
 
 
+_SIGNED = re.compile(
+    r"[?&](?:X-Amz-Signature|X-Goog-Signature|Signature|sig|AWSAccessKeyId|access_token)=", re.IGNORECASE
+)
+
+
+def check_url(url: str) -> str:
+    """A URL that may be written down, in a journal too; BadValue for one with a secret in it."""
+    host = url.partition("://")[2].partition("/")[0]
+    user, at, _ = host.rpartition("@")
+    if at and ":" in user:
+        bare = f"{url.partition('://')[0]}://{host.rpartition('@')[2]}"
+        way = "give it to fsspec where the file is moved, by its configuration or the environment"
+        raise BadValue(f"a URL at {bare} has a password in it, which would be stored: {way}")
+    if _SIGNED.search(url):
+        raise BadValue(f"a URL at {host} is signed, and whoever reads the journal could use it: give it unsigned")
+    if "\0" in url or any(ord(letter) < 32 for letter in url) or len(url) > LONGEST_PATH:
+        raise BadValue(f"{url!r:.80} is no URL: it is too long or has control characters")
+    return url
+
+
 def is_pattern(path: str) -> bool:
     """Whether a path stands for those that match it: it has a star or a question mark.
 
     Brackets count only beside these: files are called `run[3].txt` more often than people mean a set of letters.
     """
-    return "*" in path or "?" in path
+    return ("*" in path or "?" in path) and not is_url(path)
 
 
 @functools.lru_cache(maxsize=1000)

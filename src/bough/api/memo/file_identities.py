@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Any
 
+from bough.errors import BoughError
+from bough.model.files import is_url
 from bough.model.ids import DIGEST_SIZE
 from bough.model.refs import SIMPLE
 from bough.model.spaces import Axis, Product, Space, Tie
@@ -32,6 +34,8 @@ def file_identity(path: str, most: int = 0) -> bytes | None:
 
     OSError when it cannot be read, also when it is a folder of more than `most` files (0: any number).
     """
+    if is_url(path):
+        return _url_identity(path)
     try:
         state = os.stat(path)
         if os.path.isdir(path):
@@ -53,6 +57,17 @@ def file_identity(path: str, most: int = 0) -> bytes | None:
             _files.clear()
         _files[path] = (stamp, identity)
     return identity
+
+
+def _url_identity(url: str) -> bytes:
+    """What is at a URL, as fsspec tells it; where nothing does, one that no later run will have."""
+    from bough.movers.remote_files import look
+
+    try:
+        found = look(url)
+    except BoughError:
+        return os.urandom(DIGEST_SIZE)
+    return found.identity(url) if found.mark else os.urandom(DIGEST_SIZE)
 
 
 def _folder_identity(path: str, most: int) -> bytes:

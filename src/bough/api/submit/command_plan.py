@@ -31,7 +31,7 @@ from bough.model.commands.command import CommandCall, CommandSettings, CommandTe
 from bough.model.commands.rendering import render_row, row_files
 from bough.model.commands.shell_text import needs_shell, split_words
 from bough.model.commands.template import check_slots, in_order, is_template_over, parse, plain, shown, unparse
-from bough.model.files import absolute, is_pattern, is_url
+from bough.model.files import absolute, check_url, is_pattern, is_url
 from bough.model.filtering import Filtered, filtered
 from bough.model.spaces import Axis, Product, Space, Tie
 
@@ -115,8 +115,9 @@ class CommandPlan:
 
     def template(self, settings: CommandSettings) -> CommandTemplate:
         """The template of a loose command; loops submit the same one again and again, so it is kept."""
+        late = any(map(_has_url, self.values.values()))
         fixed = (settings.cwd, settings.shell, settings.stdin, settings.stdin_path, tuple(settings.env.items()))
-        beside = (tuple(self.inputs), tuple(self.outputs), self.verbatim)
+        beside = (tuple(self.inputs), tuple(self.outputs), self.verbatim, late)
         key = (self.text, self.is_text, fixed, settings.setup, settings.container, tuple(self.values), beside)
         found = _templates.get(key) if self.is_text else None
         if found is None:
@@ -124,7 +125,7 @@ class CommandPlan:
             check_slots(self.parts, self.values, used=used, options=_KEYWORDS)
             names = tuple(self.values)
             files = (tuple(self.inputs), tuple(self.outputs))
-            found = CommandTemplate(settings, self.parts, names, {}, {}, *files)
+            found = CommandTemplate(settings, self.parts, names, {}, {}, *files, late=late)
             if self.is_text:
                 if len(_templates) >= 64:
                     _templates.pop(next(iter(_templates)), None)
@@ -208,6 +209,8 @@ class CommandPlan:
             self._put_beside("outputs", _path_text("outputs", value), space)
 
     def _put_beside(self, what: str, path: str, space: Sequence[str]) -> None:
+        if is_url(path):
+            raise InvalidWorkload(f"{what} holds the URL {path!r:.80}: give it as a slot of the text, as {{x:r}}")
         names = self.inputs if what == "inputs" else self.outputs
         name = f"{what}[{len(names)}]"
         names.append(name)
@@ -220,7 +223,11 @@ class CommandPlan:
 
     def expanded(self, text: str) -> list[str]:
         """The files that match a pattern now, as the user would write them; none if it is no pattern."""
-        if not is_pattern(text) or is_url(text) or os.path.lexists(os.path.join(self.cwd, text)):
+        if is_url(text) and "*" in text:
+            from bough.movers.remote_files import expand_url
+
+            return expand_url(check_url(text))
+        if not is_pattern(text) or os.path.lexists(os.path.join(self.cwd, text)):
             return []
         from bough.movers.globbing import expand  # few commands have patterns
 
@@ -283,6 +290,21 @@ class CommandPlan:
             if any(new is not old for new, old in zip(factors, space.factors, strict=True)):
                 return type(space)(None, *factors)
         return space
+
+
+def _has_url(value: object) -> bool:
+    """Whether a value may be a URL, or hold one."""
+    if isinstance(value, str):
+        return "://" in value
+    return isinstance(value, list | tuple) and any(map(_has_url, value))
+
+
+def _space_has_url(space: Space) -> bool:
+    if isinstance(space, Axis):
+        return isinstance(space.values, list | tuple) and any(map(_has_url, space.values))
+    if isinstance(space, Filtered):
+        return _space_has_url(space.space)
+    return isinstance(space, Product | Tie) and any(map(_space_has_url, space.factors))
 
 
 def _listed(what: str, given: Files) -> list[Any]:
@@ -489,7 +511,9 @@ def plan_sweep(
     if plan.values:  # the same for every row
         rows = Product(None, rows, Tie({name: (value,) for name, value in plan.values.items()}))
     files = (tuple(plan.inputs), tuple(plan.outputs))
-    template = CommandTemplate(settings, plan.parts, rows.names, in_order(plan.derived), {}, *files)
+    late = _has_url(list(plan.values.values())) or _space_has_url(space)
+    late = late or any(_has_url(part) for parts in plan.derived.values() for part in parts)
+    template = CommandTemplate(settings, plan.parts, rows.names, in_order(plan.derived), {}, *files, late=late)
     if rows:
         _filled(template, rows[0])  # a slot that does not suit its values is found before anything runs
     return PlannedSweep(template, rows, plan.text, *plan.needs())

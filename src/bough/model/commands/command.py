@@ -83,6 +83,7 @@ class CommandTemplate(msgspec.Struct, frozen=True, omit_defaults=True):
     renamed: dict[str, str] = {}  # Jole's table: wanted absolute path -> the free one chosen (clash="rename")
     inputs: tuple[str, ...] = ()  # parameters that are files it reads, whether or not they stand in the text
     outputs: tuple[str, ...] = ()  # parameters that are files, or patterns of files, that it writes by itself
+    late: bool = False  # some of its files are at URLs: what is read stays a slot, for it lies elsewhere when it runs
 
 
 encode_call = msgspec.msgpack.Encoder().encode

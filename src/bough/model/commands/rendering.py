@@ -282,7 +282,7 @@ def _filler(template: CommandTemplate, late: bool = False) -> _Filler:
 
 def render_row(template: CommandTemplate, row: Sequence[Any], *, late: bool = False) -> CommandCall:
     """The call that a row of the template's table makes; a `late` one says what it reads, which may lie elsewhere."""
-    return _filler(template, late).render(row)
+    return _filler(template, late or template.late).render(row)
 
 
 def row_files(template: CommandTemplate, row: Sequence[Any]) -> tuple[list[str], dict[str, str]]:

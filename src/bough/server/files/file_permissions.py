@@ -97,6 +97,11 @@ class FilePermissions:
                 return made.digest or None
         return None
 
+    def check_url(self, task: TaskOnExecutor, url: str) -> None:
+        """UserError when a task has not declared a URL as an input."""
+        if url not in task.declared.reads:
+            raise _undeclared(task, url, "input")
+
     def is_folder(self, task: TaskOnExecutor, path: str) -> bool:
         """Whether the content of a command's input is the archive of a folder."""
         if task.declared.reads.get(path):

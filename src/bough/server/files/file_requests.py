@@ -15,13 +15,14 @@ from typing import Any
 from bough import logs
 from bough.errors import BoughError, StoreFailed, UserError
 from bough.model.events.facts import CheckpointKept
-from bough.model.files import hidden_path
+from bough.model.files import hidden_path, is_url
 from bough.model.ids import Seconds, number_of
 from bough.model.tasks import Dep, Kind, On
 from bough.movers.content_store import IncomingContent
 from bough.movers.local import ContentCopy
 from bough.server.files.file_permissions import FilePermissions, TaskOnExecutor
 from bough.server.files.stored_files import StoredFiles, os_error_text
+from bough.server.files.url_contents import UrlContents
 from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ClientPeer, DeferredRequest, ExecutorPeer, Handler
 from bough.server.turns.shell import Shell
@@ -53,6 +54,7 @@ class FileRequests:
         self._shell = shell
         self._files = StoredFiles(shell)
         self._permissions = FilePermissions(shell)
+        self._urls = UrlContents(self._files, shell.info.folder("files"))
         self._pieces: dict[tuple[PeerConnection, int, int], asyncio.Future[FilePiece]] = {}
         self._tasks: dict[PeerConnection, set[asyncio.Task[None]]] = {}
         self._uploads: dict[tuple[PeerConnection, bytes], _Upload] = {}
@@ -110,16 +112,21 @@ class FileRequests:
         files, permissions = self._files, self._permissions
         try:
             task = permissions.task_of(executor.number, want.span, want.index)
+            folder = False
             if permissions.is_value(task, want.path):
                 digest, _ = await files.bring_in(want.path)
+            elif is_url(want.path):
+                permissions.check_url(task, want.path)
+                digest = await self._urls.bring_in(want.path)
             else:
                 found = permissions.digest_of(task, want.path)
                 digest = found if found is not None else await self._bring_in(task, want.path)
+                folder = permissions.is_folder(task, want.path)
             await files.refer(task.run, [digest])
             size = await files.size(digest)
             if size < 0:
                 raise StoreFailed(f"its content {digest.hex()} is not in the store any more")
-            answer = FileLocated(want.request, digest, size, folder=permissions.is_folder(task, want.path))
+            answer = FileLocated(want.request, digest, size, folder=folder)
         except (BoughError, OSError) as error:
             answer = FileLocated(want.request, error=f"{want.path}: {os_error_text(error)}")
         executor.connection.send(answer)

@@ -97,6 +97,10 @@ class StoredFiles:
         self._seen[path] = (stamp, digest)
         return digest, size
 
+    async def bring_in_new(self, path: str) -> tuple[bytes, int]:
+        """Copy a file that was not here before; its digest and size."""
+        return await self.in_thread(bring_in, self._store, path)
+
     async def _bring_in_folder(self, path: str) -> tuple[bytes, int]:
         """The archive of a folder; one that looks as it did is not packed again."""
         state = await self.in_thread(folder_state, path)
