@@ -41,6 +41,7 @@ from bough.model.bounds import (
     Whole,
     within,
 )
+from bough.model.files import is_url
 from bough.model.ids import read_bytes, read_seconds, split_growth
 from bough.model.requirements import read_requirement
 
@@ -251,7 +252,7 @@ def file_writers(tasks: Sequence[PlanTask]) -> dict[str, int]:
 
 def file_path(task: PlanTask, path: str) -> str:
     """A declared file's absolute path."""
-    return os.path.normpath(os.path.join(os.getcwd(), task.cwd, path))
+    return path if is_url(path) else os.path.normpath(os.path.join(os.getcwd(), task.cwd, path))
 
 
 _SHORT = 65_536

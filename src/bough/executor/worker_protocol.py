@@ -105,6 +105,7 @@ class InputsStaged(msgspec.Struct, frozen=True, array_like=True, tag="bb"):
     files: dict[str, str]
     error: str = ""
     of_site: bool = False
+    folders: list[str] = []  # those of the paths whose content is the archive of a folder
 
 
 class StoreOutputs(msgspec.Struct, frozen=True, array_like=True, tag="o"):

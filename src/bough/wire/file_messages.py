@@ -44,6 +44,7 @@ class FileLocated(msgspec.Struct, frozen=True, array_like=True, tag="loc"):
     digest: Digest = b""
     size: Count = 0
     error: Text = ""
+    folder: bool = False  # the content is the archive of a folder
 
 
 class GetPiece(msgspec.Struct, frozen=True, array_like=True, tag="get"):
@@ -71,6 +72,7 @@ class MadeFile(msgspec.Struct, frozen=True, array_like=True):
     digest: Digest  # of a result: empty, it was not computed
     size: Count
     mode: Annotated[int, Meta(ge=0, le=0o7777)] = 0o644
+    folder: bool = False  # the content is the archive of a folder
 
 
 class OfferFiles(msgspec.Struct, frozen=True, array_like=True, tag="offer"):

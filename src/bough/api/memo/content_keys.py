@@ -133,7 +133,8 @@ def command_key(call: CommandCall, reads: Iterable[tuple[str, bytes]] = (), base
     """
     writes = {slot: _relative(path, base) for slot, path in call.writes.items()}
     seen = [(_relative(path, base), identity) for path, identity in reads]
-    return _settled(("call", call.parts, call.argv, writes, seen), call.settings, base)
+    beside = ([_relative(path, base) for path in call.patterns],) if call.patterns else ()
+    return _settled(("call", call.parts, call.argv, writes, seen, *beside), call.settings, base)
 
 
 class Alike:
@@ -166,7 +167,8 @@ class Alike:
 
 def template_key(template: CommandTemplate, base: str = "") -> MemoKey:
     """The key of the body of a command array, without its rows."""
-    return _settled(("template", template.parts, template.names, template.derived), template.settings, base)
+    beside = (template.inputs, template.outputs) if template.inputs or template.outputs else ()
+    return _settled(("template", template.parts, template.names, template.derived, *beside), template.settings, base)
 
 
 def _settled(what: tuple[object, ...], settings: CommandSettings, base: str) -> MemoKey:

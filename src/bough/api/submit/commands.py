@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from bough.api.file_table import DeclaredFiles, files_of, store_output_digests
+from bough.api.file_table import DeclaredFiles, declares_files, files_of, store_output_digests
 from bough.api.futures.array import Array
 from bough.api.futures.array_view import ArrayView
 from bough.api.futures.completed import CommandRows
@@ -26,11 +26,11 @@ from bough.api.pickling import pack_table, unsendable
 from bough.api.submit.arrays import ArrayParts, array_length, send_array
 from bough.api.submit.command_plan import PlannedCommand, PlannedSweep, plan_command, plan_sweep, read_around
 from bough.api.submit.options import after_deps
-from bough.errors import BadValue, BoughError, InvalidWorkload, WrongType
+from bough.errors import BadValue, BoughError, Clash, InvalidWorkload, WrongType
 from bough.model.blobs import blob_id
 from bough.model.bounds import check_path, shown
 from bough.model.commands.command import CommandCall, CommandTemplate, OnClash, TemplateSlot, encode_call, shown_text
-from bough.model.commands.rendering import render_row
+from bough.model.commands.rendering import render_row, row_patterns
 from bough.model.commands.template import BUILT_IN, is_template, parse
 from bough.model.files import pack_manifest
 from bough.model.ids import DIGEST_SIZE, BlobId, GroupId, MemoKey, RecordId, number_of
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from bough.api.submit.options import TaskOptions
     from bough.model.spaces import Space
 
+_OF_FEEDS = ("cwd", "shell", "env", "stdin", "clash", "setup", "container", "inputs", "outputs")
 _NO_NAME = frozenset("({[!<>|&;\"'-")  # a word that begins with one of these names no program
 _SLOT = re.compile(r"\{([^\W\d]\w*)[^{}]*\}")
 
@@ -62,6 +63,8 @@ def submit_command(
         env=how["env"],
         stdin=how["stdin"],
         around=read_around(how),
+        inputs=how.get("inputs"),
+        outputs=how.get("outputs"),
     )
     registry = session.registry
     name = settings.name or command_name(planned.text, parameters or None)
@@ -126,17 +129,26 @@ def declare_command(
     """Declare the files of a command; the caller withdraws them if it cannot be submitted."""
     declared = DeclaredFiles()
     payload = _encoded(planned.call)  # first: what cannot be sent is refused before anything is declared
-    if planned.reads or planned.writes:
+    patterns = planned.call.patterns
+    if planned.reads or planned.writes or patterns:
         label = f"task {number_of(record)} ({name})"
-        declared = session.files.declare(record, label, planned.reads, planned.writes, clash=clash)
+        declared = session.files.declare(record, label, planned.reads, planned.writes, clash=clash, patterns=patterns)
         if declared.renamed:
+            _refuse_renaming(planned, declared.renamed)
             planned = planned.rename(declared.renamed)
             payload = _encoded(planned.call)
     key = _command_key(session, planned, declared) if memo else MemoKey(b"")
-    if session.is_remote and (planned.reads or planned.writes):
+    if session.is_remote and (planned.reads or planned.writes or patterns):
         payload = _encoded(call_with_files(session, planned, declared, name))
     reads = tuple(dict.fromkeys(declared.renamed.get(path, path) for path in planned.reads))
     return DeclaredCommand(planned, payload, key, declared.after, reads, tuple(planned.writes.values()))
+
+
+def _refuse_renaming(planned: PlannedCommand, renamed: Mapping[str, str]) -> None:
+    """What a command writes by itself cannot be given another name."""
+    for slot in planned.call.in_place:
+        if planned.call.writes[slot] in renamed:
+            raise Clash(f"{slot} is there already: an output that stands in outputs= cannot be renamed; use a slot")
 
 
 def _is_always(settings: TaskOptions, *, writes: bool) -> bool:
@@ -173,6 +185,8 @@ def submit_sweep(
         env=how["env"],
         stdin=how["stdin"],
         around=read_around(how),
+        inputs=how.get("inputs"),
+        outputs=how.get("outputs"),
     )
     if settings.extras.checkpoint is not None:
         settings = replace(settings, extras=_with_checkpoint(settings, how, is_array=True))
@@ -187,6 +201,8 @@ def submit_sweep(
         shared = session.files.declare(record, label, planned.reads) if planned.reads else DeclaredFiles()
         renamed = {**declared.renamed, **shared.renamed}
         if renamed:
+            if declared.renamed and planned.template.outputs:
+                raise Clash("an output of a sweep is there already, and outputs= cannot be renamed; use slots")
             planned = planned.rename(renamed)
             body, blob = template_blob(planned.template)
         table, data = pack_table(planned.rows)
@@ -291,7 +307,7 @@ def open_command_array(
 ) -> tuple[ArrayElements, Callable[[list[Any], int], list[Any]]]:
     """An open array of a command; the function declares the files of new items and makes rows of them."""
     session, settings, group = context
-    said = {name: how.get(name) for name in ("cwd", "shell", "env", "stdin", "clash", "setup", "container")}
+    said = {name: how.get(name) for name in _OF_FEEDS}
     parameters = {name: value for name, value in how.items() if name not in said}
     clash = read_clash(said["clash"])
     names = tuple(dict.fromkeys(slot.name for slot in slots_of(text, parameters) if slot.name not in parameters))
@@ -309,6 +325,8 @@ def open_command_array(
         env=said["env"],
         stdin=said["stdin"],
         around=read_around(said),
+        inputs=said["inputs"],
+        outputs=said["outputs"],
     )
     name = settings.name or command_name(planned.text, parameters)
     body, blob = template_blob(planned.template)
@@ -373,20 +391,24 @@ def call_with_files(session: SessionLike, planned: PlannedCommand, declared: Dec
     call = planned.call if planned.template is None else render_row(planned.template, planned.row, late=True)
     sent = session.upload(declared.external, label)
     paths = (declared.renamed.get(path, path) for path in planned.reads)
-    return replace(call, reads={path: sent.get(path, b"") for path in paths})
+    return replace(call, reads={path: sent.get(path, b"") for path in paths}, folders=folders_sent(sent))
 
 
 def packed_files(session: SessionLike, planned: PlannedSweep, external: Iterable[str], label: str) -> bytes:
     """The declared files of an array, packed; nothing if it has none."""
     template, renamed = planned.template, planned.template.renamed
-    if not planned.reads and not any(
-        isinstance(part, TemplateSlot) and part.mode in {"r", "w"} for part in template.parts
-    ):
+    if not planned.reads and not declares_files(template):
         return b""
     sent = session.upload(external, label)
     reads = {renamed.get(path, path): b"" for path in planned.reads}
     writes: set[str] = set()
+    patterns = {path for row in planned.rows for path in row_patterns(template, row)} if template.outputs else set()
     for read, written in files_of(template, planned.rows):
         reads.update((renamed.get(path, path), b"") for path in read)
         writes.update(renamed.get(path, path) for path in written.values())
-    return pack_manifest({path: sent.get(path, b"") for path in reads}, writes)
+    return pack_manifest({path: sent.get(path, b"") for path in reads}, writes, folders_sent(sent), patterns)
+
+
+def folders_sent(sent: Mapping[str, bytes]) -> list[str]:
+    """Those of the paths that were sent, and are folders."""
+    return [path for path, digest in sent.items() if digest and os.path.isdir(path)]

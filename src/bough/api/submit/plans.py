@@ -34,9 +34,11 @@ from bough.errors import BoughError
 from bough.model.commands.command import CommandSettings, OnClash
 from bough.model.commands.shell_text import needs_shell, plain_words, split_words
 from bough.model.events.news import GroupClosed
+from bough.model.files import is_pattern, is_url
 from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
 from bough.model.resources import ONE_CORE, Needs
 from bough.model.tasks import NO_EXTRAS, NO_LIMITS, Dep, GroupSpec, Item, Kind, Limits, On, TaskExtras, TaskSpec
+from bough.movers.globbing import expand
 from bough.wire import questions
 
 if TYPE_CHECKING:
@@ -119,7 +121,9 @@ def _check_inputs(session: SessionLike, tasks: Sequence[PlanTask]) -> None:
     for task in tasks:
         for path in task.reads:
             whole = file_path(task, path)
-            if whole not in made and not os.path.exists(whole) and session.files.writer(whole) is None:
+            if is_url(path) or whole in made or os.path.exists(whole) or (is_pattern(path) and expand(whole)):
+                continue
+            if session.files.writer(whole) is None:
                 raise task.where.wrong(f"the input {path} does not exist, and no task makes it (out={path})")
 
 

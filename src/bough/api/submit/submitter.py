@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bough.api.futures.array import Array, TaskList
     from bough.api.futures.task import Task
     from bough.api.submit.checkpoint_options import Checkpoint
+    from bough.api.submit.command_plan import Files
     from bough.api.submit.context import SessionLike
     from bough.api.submit.groups import Group
     from bough.api.submit.options import After, TaskOptions
@@ -139,12 +140,15 @@ class Submitter:
         clash: str | None = None,
         setup: str | None = None,
         container: str | None = None,
+        inputs: Files = None,
+        outputs: Files = None,
         **parameters: Any,
     ) -> Task:
         """Run a command: a text, whose {slots} are filled with the parameters, or a list of words.
 
         `setup` is shell text that runs on its host first ("module load gcc"); `container` is what it runs in, as
-        "apptainer:IMAGE" or "docker:IMAGE".
+        "apptainer:IMAGE" or "docker:IMAGE". `inputs` and `outputs` are files, folders and patterns that it reads and
+        writes without a slot in the text: inputs=["data/*.csv"], outputs=["out/*.txt"].
         """
         from bough.api.submit.commands import submit_command
 
@@ -176,7 +180,7 @@ class Submitter:
             }
         )
         how: dict[str, Any] = {"env": env, "cwd": cwd, "stdin": stdin, "shell": shell, "clash": clash}
-        how |= {"setup": setup, "container": container}
+        how |= {"setup": setup, "container": container, "inputs": inputs, "outputs": outputs}
         remotes = _read_remotes(remote_monitors)
         task = submit_command(SubmitContext(self._session, settings, self._group_id()), text, parameters, how)
         if remotes:
@@ -219,6 +223,8 @@ class Submitter:
         clash: str | None = None,
         setup: str | None = None,
         container: str | None = None,
+        inputs: Files = None,
+        outputs: Files = None,
         **parameters: Any,
     ) -> Array:
         """Run a command, or call a function, for every combination of a parameter space.
@@ -251,7 +257,7 @@ class Submitter:
             }
         )
         how: dict[str, Any] = {"env": env, "cwd": cwd, "stdin": stdin, "shell": shell, "clash": clash}
-        how |= {"setup": setup, "container": container}
+        how |= {"setup": setup, "container": container, "inputs": inputs, "outputs": outputs}
         context = SubmitContext(self._session, settings, self._group_id())
         remotes = _read_remotes(remote_monitors)
         if callable(what):

@@ -198,6 +198,7 @@ class StagingRequest:
         self.message = message
         self.left = set(message.paths)
         self.files: dict[str, str] = {}
+        self.folders: list[str] = []  # paths whose content is an archive
 
 
 class _Download:
@@ -344,6 +345,8 @@ class Staging:
         if message.error:
             self._fail(request, message.error)
             return
+        if message.folder:
+            request.folders.append(path)
         self._cache.pin(message.digest, request.worker)
         if self._cache.has(message.digest):
             self._got(request, path, message.digest)
@@ -427,7 +430,8 @@ class Staging:
 
     def _look(self, request: StagingRequest) -> None:
         if not request.left:
-            self._tell(request.worker, InputsStaged(request.message.number, request.message.index, request.files))
+            number, index = request.message.number, request.message.index
+            self._tell(request.worker, InputsStaged(number, index, request.files, folders=request.folders))
 
     def _fail(self, request: StagingRequest, error: str, *, of_site: bool = False) -> None:
         self._wants = {number: want for number, want in self._wants.items() if want[0] is not request}

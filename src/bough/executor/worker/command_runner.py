@@ -17,15 +17,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from bough import private
-from bough.errors import BadValue
+from bough.errors import BadValue, BoughError, SiteError, UserError
 from bough.executor.files.declared_outputs import Outputs
 from bough.executor.files.sandbox import Sandbox, aside_of, sandbox_name
 from bough.executor.processes import Unstartable, kill_group
+from bough.executor.worker.beside_thread import do_beside
 from bough.executor.worker.call_text import show_values
 from bough.executor.worker.command_wait import CommandEnd, CommandWait
 from bough.executor.worker.environment import THREADS, Environments, ProgramPaths, open_stdin
@@ -54,6 +55,9 @@ from bough.model.events.news import WorkFailed, WorkReturned, WorkStopped
 from bough.model.files import absolute
 from bough.model.outcomes import Cause, Detail, EndedEarly, Failure, Output
 from bough.wire.executor_messages import RunSpan
+
+if TYPE_CHECKING:
+    from bough.executor.files.url_files import UrlFiles
 
 _UNMOVED: Mapping[str, str] = MappingProxyType({})
 _RESET = [int(number) for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM)]
@@ -94,6 +98,7 @@ class CommandRunner:
         self._values: tuple[Sequence[str], list[Any], int] | None = None  # of a sweep's span: names, rows, its start
         self._stop = 0  # the element of the span behind the last one that is run here
         self._cwd = ""  # where this process is; empty: unknown
+        self._urls: UrlFiles | None = None  # what the element that runs has at URLs
         self._checkpoint = ""  # of the element that runs: where it is, or is to be
         self._moved = _UNMOVED  # files that lie elsewhere than the command's text says
         self._programs = ProgramPaths()
@@ -127,10 +132,15 @@ class CommandRunner:
                 message = f"the command cannot be made: {one_line(error)}"
                 self._say_failed(run, index, Failure(Cause.NOT_STARTED, message))
                 continue
+            self._urls = None
+            if call.reads or call.writes:
+                call = self._with_urls(call, sandbox_name(run.record, index, run.attempt))
             if directory:
                 self._far_element(number, run, index, call, directory)
-            else:
+            elif self._urls is None or self._bring_urls(number, run, index, self._urls):
                 self._element(number, run, index, call)
+            if self._urls is not None:
+                self._urls.remove()
             if self._inbox.quit is not None:
                 return
         self._reports.say(WorkerDone(number))
@@ -167,6 +177,10 @@ class CommandRunner:
         except Unstartable as error:
             self._not_started(run, index, error)
             return
+        except (SiteError, UserError) as error:
+            of_site = isinstance(error, SiteError) and error.transient
+            self._not_started(run, index, Unstartable(f"its input cannot be brought: {error}", of_site=of_site))
+            return
         try:
             self._element(number, run, index, sandbox.call, sandbox)
         finally:
@@ -176,19 +190,54 @@ class CommandRunner:
                 sandbox.set_aside(run.checkpoint.path(run.record, index), aside)
             sandbox.remove()
 
+    def _with_urls(self, call: CommandCall, name: str) -> CommandCall:
+        """A command as it is run: what it has at URLs is looked after separately."""
+        if not any("://" in path for path in (*call.reads, *call.writes.values())):
+            return call
+        from bough.executor.files.url_files import UrlFiles, has_urls  # few commands have some
+
+        if not has_urls(call):
+            return call
+        self._urls = UrlFiles(os.path.dirname(os.path.dirname(self._sandboxes)), call, name)
+        return self._urls.call
+
+    def _bring_urls(self, number: int, run: RunSpan, index: int, urls: UrlFiles) -> bool:
+        """Have what is at URLs brought; False when the command cannot start, or was stopped."""
+        try:
+            self._reports.say(StageInputs(number, run.span, index, []))  # the executor makes its folder
+            self._reports.flush()
+            answer = self._inbox.answer(number, index)
+            if not isinstance(answer, InputsStaged):
+                return False
+            urls.prepare()
+            self.waiting.rest()
+            return do_beside(self._inbox, number, index, urls.bring)
+        except (BoughError, OSError) as error:
+            of_site = not isinstance(error, UserError) and not (isinstance(error, SiteError) and not error.transient)
+            self._not_started(run, index, Unstartable(f"its input cannot be brought: {error}", of_site=of_site))
+            return False
+
     def _bring(self, number: int, run: RunSpan, index: int, sandbox: Sandbox) -> bool:
         """Have the files of a command brought; False when it was stopped."""
         files: dict[str, str] = {}
-        if sandbox.reads:
-            self._reports.say(StageInputs(number, run.span, index, sandbox.reads))
+        folders: list[str] = []
+        urls = self._urls.unmovable() if self._urls is not None else []  # the server may be able to
+        if sandbox.reads or urls:
+            self._reports.say(StageInputs(number, run.span, index, [*sandbox.reads, *urls]))
             self._reports.flush()
             answer = self._inbox.answer(number, index)
             if not isinstance(answer, InputsStaged):
                 return False
             if answer.error:
                 raise Unstartable(f"its input cannot be brought: {answer.error}", of_site=answer.of_site)
-            files = answer.files
-        sandbox.fill(files)
+            files, folders = answer.files, answer.folders
+        if self._urls is not None:
+            self._urls.prepare()
+            for url in urls:
+                self._urls.take(url, files.pop(url))
+            if not do_beside(self._inbox, number, index, self._urls.bring):
+                return False
+        sandbox.fill(files, folders)
         return True
 
     def _hand_over(
@@ -196,7 +245,7 @@ class CommandRunner:
     ) -> tuple[Output, ...]:
         """Give what a command made to the server; OSError when that cannot be."""
         try:
-            made, where = sandbox.made(outputs.hidden)
+            made, where = sandbox.made(outputs.hidden, outputs.gathered())
         except Unstartable as error:
             raise OSError(0, str(error)) from error
         self._reports.say(StoreOutputs(number, run.span, index, made, where))
@@ -223,11 +272,10 @@ class CommandRunner:
     def _element(
         self, number: int, run: RunSpan, index: int, call: CommandCall, sandbox: Sandbox | None = None
     ) -> None:
-        known = sandbox.writes if sandbox else None
-        outputs = None
-        if call.writes:
-            outputs = Outputs(call.writes, run.record, index, run.attempt, known=known, mark=self._mark)
+        outputs = self._outputs_of(run, index, call, sandbox)
         self._moved = sandbox.moved if sandbox else _UNMOVED
+        if self._urls is not None:
+            self._moved = {**self._moved, **self._urls.moved}
         self._checkpoint = "" if run.checkpoint is None else _place_of(run.checkpoint.path(run.record, index), sandbox)
         started = time.time()
         begun = time.perf_counter()
@@ -251,7 +299,7 @@ class CommandRunner:
         if self._watched is not None or self._cells[LATE] == number:
             self._hear_verdict(number, index)
         out, err = self._streams.take()
-        failure = self._judge(status, outputs) if status or outputs or waiting.end else None
+        failure = self._judge(status, outputs) if status or outputs or waiting.end or self._urls else None
         if failure and failure.cause in {Cause.EXIT, Cause.SIGNAL, Cause.TIMEOUT, Cause.MEMORY, Cause.MISSING_OUTPUT}:
             failure = _with_stderr(failure, self._streams.error_tail(err))
         if survived:
@@ -260,7 +308,7 @@ class CommandRunner:
         early = waiting.end.verdict if waiting.end else None
         if outputs and (failure or (waiting.end and not early)):
             outputs.discard()
-        elif outputs:
+        elif outputs or (self._urls is not None and not failure and (early or not waiting.end)):
             shown, failure = self._show(number, run, index, sandbox, outputs)
         detail = Detail(
             index,
@@ -276,6 +324,21 @@ class CommandRunner:
         )
         self._tell(run, index, failure, detail)
 
+    def _outputs_of(self, run: RunSpan, index: int, call: CommandCall, sandbox: Sandbox | None) -> Outputs | None:
+        """What looks after the outputs of a command; None: it declares none."""
+        if not call.writes and not call.patterns:
+            return None
+        return Outputs(
+            call.writes,
+            run.record,
+            index,
+            run.attempt,
+            known=sandbox.writes if sandbox else None,
+            mark=self._mark,
+            in_place=call.in_place,
+            patterns=call.patterns,
+        )
+
     def _cut(self, run: RunSpan, index: int) -> None:
         """This command takes long: what waits behind it in its span goes to others."""
         self._reports.say(WorkReturned(run.span, index + 1, self._stop))
@@ -283,22 +346,36 @@ class CommandRunner:
         self._stop = index + 1
 
     def _show(
-        self, number: int, run: RunSpan, index: int, sandbox: Sandbox | None, outputs: Outputs
+        self, number: int, run: RunSpan, index: int, sandbox: Sandbox | None, outputs: Outputs | None
     ) -> tuple[tuple[Output, ...], Failure | None]:
         """Give the outputs of a command that succeeded their names; with what went wrong."""
+        sent: list[Output] = []
+        urls = self._urls
+        if urls is not None and urls.writes:
+            try:
+                if not do_beside(self._inbox, number, index, lambda: sent.extend(urls.send())):
+                    self.waiting.end = CommandEnd(None)  # it was stopped
+            except (BoughError, OSError) as error:
+                if outputs:
+                    outputs.discard()
+                site = isinstance(error, SiteError) and error.transient
+                return (), Failure(Cause.MISSING_OUTPUT, f"its output cannot be sent: {error}", site=site)
+        if outputs is None:
+            return tuple(sent), None
         try:
-            return self._hand_over(number, run, index, sandbox, outputs) if sandbox else outputs.show(), None
+            shown = self._hand_over(number, run, index, sandbox, outputs) if sandbox else outputs.show()
         except OSError as error:
             outputs.discard()
             what = f"an output cannot be given its name: {error}" if not sandbox else str(error.strerror)
             return (), Failure(Cause.MISSING_OUTPUT, what)
+        return (*shown, *sent), None
 
     def _say_began(  # noqa: PLR0917 -- all that is known of a command
         self, number: int, run: RunSpan, index: int, pid: int, call: CommandCall, sandbox: Sandbox | None
     ) -> None:
         """Tell the executor where a command that is watched runs."""
         cwd = call.settings.cwd
-        outputs = [absolute(path, cwd) for path in call.writes.values()]
+        outputs = [absolute(path, cwd) for slot, path in call.writes.items() if slot not in call.in_place]
         stdout, stderr = self._streams.begins()
         within = sandbox.within if sandbox else ("", "")
         sizes = self._sizes if self._watched is not None else None
@@ -343,7 +420,7 @@ class CommandRunner:
     def _start(self, run: RunSpan, index: int, call: CommandCall, outputs: Outputs | None) -> int:
         settings = call.settings
         try:
-            argv = render_call(call, outputs.hidden if outputs else {}, run.needs.cores, run.attempt, self._moved)
+            argv = render_call(call, self._hidden(outputs), run.needs.cores, run.attempt, self._moved)
         except Exception as error:
             raise Unstartable(f"the command cannot be made: {one_line(error)}", of_site=False) from error
         environment = self._environments.make(settings.env, run.needs.cores, f"{run.record}.{index}", run.attempt)
@@ -359,7 +436,7 @@ class CommandRunner:
                 self._cwd = settings.cwd
             if outputs:
                 outputs.prepare()
-                self._note.write([os.path.join(settings.cwd, path) for path in outputs.hidden.values()])
+                self._note.write([os.path.join(settings.cwd, path) for path in outputs.noted()])
         except OSError as error:
             what = "folder for an output cannot be made" if self._cwd else "directory cannot be entered"
             raise Unstartable(f"the {what}: {error.filename}: {error.strerror}") from error
@@ -412,7 +489,7 @@ class CommandRunner:
             verdict = self.waiting.end.verdict
             if not isinstance(verdict, EndedEarly):
                 return verdict
-            missing = outputs.missing() if outputs else []
+            missing = self._missing(outputs)
             text = f"{verdict.ended_by}; it had not written its output {', '.join(missing)} by then"
             return Failure(Cause.MISSING_OUTPUT, text) if missing else None
         if os.WIFSIGNALED(status):
@@ -423,10 +500,19 @@ class CommandRunner:
             full = outputs.full_folder() if outputs else ""
             reason = f"; the disk of {full} was full" if full else ""
             return Failure(Cause.EXIT, exit_message(code) + reason, exit_code=code)
-        missing = outputs.missing() if outputs else []
+        missing = self._missing(outputs)
         if missing:
             return Failure(Cause.MISSING_OUTPUT, f"did not write its output {', '.join(missing)}", exit_code=0)
         return None
+
+    def _hidden(self, outputs: Outputs | None) -> dict[str, str]:
+        """Where an attempt writes its outputs."""
+        hidden = outputs.hidden if outputs else {}
+        return hidden if self._urls is None else {**hidden, **self._urls.hidden}
+
+    def _missing(self, outputs: Outputs | None) -> list[str]:
+        missing = outputs.missing() if outputs else []
+        return [*missing, *self._urls.missing()] if self._urls is not None else missing
 
 
 def _place_of(path: str, sandbox: Sandbox | None) -> str:

@@ -64,6 +64,9 @@ class CommandCall(msgspec.Struct, frozen=True, omit_defaults=True):
     argv: list[list[Part]] = []  # words, when no shell is needed
     writes: dict[str, str] = {}  # output slot name -> final absolute path
     reads: dict[str, bytes] = {}  # of a service's command: absolute path read -> digest of its content, if it was sent
+    folders: list[str] = []  # those of `reads` that were sent as the archive of a folder
+    in_place: list[str] = []  # slots of `writes` that stand nowhere in the text: the command writes the final path
+    patterns: list[str] = []  # absolute: whatever the command made that matches is an output, too
 
 
 class CommandTemplate(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,6 +81,9 @@ class CommandTemplate(msgspec.Struct, frozen=True, omit_defaults=True):
     names: tuple[str, ...]  # parameters of a row, in the order of the table
     derived: dict[str, list[Part]] = {}
     renamed: dict[str, str] = {}  # Jole's table: wanted absolute path -> the free one chosen (clash="rename")
+    inputs: tuple[str, ...] = ()  # parameters that are files it reads, whether or not they stand in the text
+    outputs: tuple[str, ...] = ()  # parameters that are files, or patterns of files, that it writes by itself
+    late: bool = False  # some of its files are at URLs: what is read stays a slot, for it lies elsewhere when it runs
 
 
 encode_call = msgspec.msgpack.Encoder().encode

@@ -72,7 +72,8 @@ class FilePermissions:
                     found = unpack_manifest(spec.files)
                 elif spec.kind is Kind.COMMAND:
                     call = decode_call(spec.payload)
-                    found = Manifest(call.reads, set(call.writes.values()))
+                    writes, folders, patterns = set(call.writes.values()), set(call.folders), set(call.patterns)
+                    found = Manifest(call.reads, writes, folders, patterns)
             except (ValueError, msgspec.MsgspecError) as error:
                 raise StoreFailed(f"the files of task {number_of(spec.id)} are not known: {error}") from error
             _keep(kept, spec.id, found, most)
@@ -96,6 +97,21 @@ class FilePermissions:
                 return made.digest or None
         return None
 
+    def check_url(self, task: TaskOnExecutor, url: str) -> None:
+        """UserError when a task has not declared a URL as an input."""
+        if url not in task.declared.reads:
+            raise _undeclared(task, url, "input")
+
+    def is_folder(self, task: TaskOnExecutor, path: str) -> bool:
+        """Whether the content of a command's input is the archive of a folder."""
+        if task.declared.reads.get(path):
+            return path in task.declared.folders
+        for dep in self._dependencies(task):
+            made = self._outputs_of(dep).get(path)
+            if made is not None:
+                return made.folder
+        return os.path.isdir(path) and self.sees_directory_of(task.run)
+
     def is_value(self, task: TaskOnExecutor, path: str) -> bool:
         """Whether a path is that of big arguments of a function, or of a big result that it gets."""
         spec = task.spec
@@ -118,7 +134,7 @@ class FilePermissions:
         if paths == [task.checkpoint] and is_tidy(task.checkpoint):
             return
         for path in paths:
-            if path not in task.declared.writes or not is_tidy(path):
+            if not is_tidy(path) or not task.declared.may_write(path):
                 raise _undeclared(task, path, "output")
 
     def sees_directory_of(self, run: int) -> bool:

@@ -15,13 +15,14 @@ from typing import Any
 from bough import logs
 from bough.errors import BoughError, StoreFailed, UserError
 from bough.model.events.facts import CheckpointKept
-from bough.model.files import hidden_path
+from bough.model.files import hidden_path, is_url
 from bough.model.ids import Seconds, number_of
 from bough.model.tasks import Dep, Kind, On
 from bough.movers.content_store import IncomingContent
 from bough.movers.local import ContentCopy
 from bough.server.files.file_permissions import FilePermissions, TaskOnExecutor
 from bough.server.files.stored_files import StoredFiles, os_error_text
+from bough.server.files.url_contents import UrlContents
 from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ClientPeer, DeferredRequest, ExecutorPeer, Handler
 from bough.server.turns.shell import Shell
@@ -53,6 +54,7 @@ class FileRequests:
         self._shell = shell
         self._files = StoredFiles(shell)
         self._permissions = FilePermissions(shell)
+        self._urls = UrlContents(self._files, shell.info.folder("files"))
         self._pieces: dict[tuple[PeerConnection, int, int], asyncio.Future[FilePiece]] = {}
         self._tasks: dict[PeerConnection, set[asyncio.Task[None]]] = {}
         self._uploads: dict[tuple[PeerConnection, bytes], _Upload] = {}
@@ -110,16 +112,21 @@ class FileRequests:
         files, permissions = self._files, self._permissions
         try:
             task = permissions.task_of(executor.number, want.span, want.index)
+            folder = False
             if permissions.is_value(task, want.path):
                 digest, _ = await files.bring_in(want.path)
+            elif is_url(want.path):
+                permissions.check_url(task, want.path)
+                digest = await self._urls.bring_in(want.path)
             else:
                 found = permissions.digest_of(task, want.path)
                 digest = found if found is not None else await self._bring_in(task, want.path)
+                folder = permissions.is_folder(task, want.path)
             await files.refer(task.run, [digest])
             size = await files.size(digest)
             if size < 0:
                 raise StoreFailed(f"its content {digest.hex()} is not in the store any more")
-            answer = FileLocated(want.request, digest, size)
+            answer = FileLocated(want.request, digest, size, folder=folder)
         except (BoughError, OSError) as error:
             answer = FileLocated(want.request, error=f"{want.path}: {os_error_text(error)}")
         executor.connection.send(answer)
@@ -256,13 +263,13 @@ class FileRequests:
             raise UserError(f"a piece is named by a digest of {DIGEST} bytes, or by the path of a result")
         return await self._files.read(question.digest, question.offset, PIECE)
 
-    async def _outputs(self, question: questions.Files) -> list[tuple[str, int, bytes]]:
-        """Outputs of elements [start, stop) of a record that the server keeps, as (path, size, digest)."""
+    async def _outputs(self, question: questions.Files) -> list[tuple[str, int, bytes, bool]]:
+        """Outputs of elements [start, stop) of a record that the server keeps, as (path, size, digest, is a folder)."""
         if not self._shell.queries.can_find(question.record):
             raise UserError(f"there is no task {number_of(question.record)}")
         stop = min(question.stop, question.start + _MOST_FILES)
         found = self._permissions.outputs(Dep(On.ARRAY, question.record), question.start, stop)
-        return [(made.path, made.size, made.digest) for made in found if made.digest]
+        return [(made.path, made.size, made.digest, made.folder) for made in found if made.digest]
 
 
 class _Upload:
@@ -280,4 +287,4 @@ class _Upload:
 
 def _copy(task: TaskOnExecutor, made: MadeFile) -> ContentCopy:
     hidden = hidden_path(made.path, task.record, task.index, task.attempt)
-    return ContentCopy(made.digest, made.path, hidden, made.mode)
+    return ContentCopy(made.digest, made.path, hidden, made.mode, made.folder)
