@@ -23,7 +23,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import cloudpickle
 from cloudpickle import cloudpickle as inside
@@ -35,12 +35,15 @@ from bough.api.memo.function_code import is_own
 from bough.errors import BoughError, InvalidWorkload, NotPicklable, SiteError
 from bough.model.blobs import blob_id
 from bough.model.ids import BlobId, MemoKey
+from bough.model.packed_values import split
 from bough.model.refs import FormerUnpickler, load_pickle
 from bough.model.tasks import Page
+from bough.movers.value_files import joined_apart, left_unread, names_files
 
 PAGE_ITEMS = 1000  # of a page of arguments
 PAGE_BYTES = 64 << 10
 unpack = load_pickle
+Take = Callable[[pickle.PickleBuffer], object]  # gets a buffer; false: it is not to be part of the pickle
 
 _MARK = b"_make_skeleton_"  # in every pickle that holds a class
 _PREFIX = "bough"
@@ -61,21 +64,28 @@ class ScriptPickler(cloudpickle.Pickler):  # type: ignore[misc] # it has no type
         return super().reducer_override(obj)
 
 
-def dumps(obj: object) -> bytes:
-    """Pickle so that nothing of the user's own modules is needed to read it."""
+def dumps(obj: object, take: Take | None = None) -> bytes:
+    """Pickle so that nothing of the user's own modules is needed to read it; `take` gets the buffers."""
     with io.BytesIO() as file:
-        ScriptPickler(file, 5).dump(obj)
+        ScriptPickler(file, 5, buffer_callback=take).dump(obj)
         return file.getvalue()
 
 
-def loads(data: Any) -> Any:
-    """Read a pickle, bytes or a map of a file, with the classes that are here."""
+def loads(data: Any, buffers: Sequence[Any] = ()) -> Any:
+    """Read a pickle, bytes or a map of a file, with the classes that are here; `buffers` lie apart."""
     if data.find(_MARK) < 0:
         try:
-            return pickle.loads(data)
+            return pickle.loads(data, buffers=buffers) if buffers else pickle.loads(data)
         except ModuleNotFoundError:  # a store of an earlier version names modules as they were called then
-            return load_pickle(data)
-    return _Unpickler(io.BytesIO(data) if isinstance(data, bytes) else data).load()
+            return load_pickle(data, buffers)
+    if not buffers and (parts := split(data)) is not None:
+        data, buffers = parts
+    return _Unpickler(io.BytesIO(data) if isinstance(data, bytes) else data, buffers).load()  # a map is a file, too
+
+
+def loads_unread(data: bytes) -> Any:
+    """As `loads`; where buffers lie in files that may be gone, `Unread` stands for a value."""
+    return loads(data) if not names_files(data) else _UnreadUnpickler(io.BytesIO(data), ()).load()
 
 
 def _name(kind: type) -> None:
@@ -109,8 +119,8 @@ def _here(tracker: object) -> type | None:
 
 
 class _Unpickler(FormerUnpickler):
-    def __init__(self, file: Any) -> None:
-        super().__init__(file)
+    def __init__(self, file: Any, buffers: Sequence[Any]) -> None:
+        super().__init__(file, buffers=buffers)
         self._made: set[int] = set()  # ids of classes that this pickle brought
 
     def find_class(self, module: str, name: str) -> Any:
@@ -134,6 +144,13 @@ class _Unpickler(FormerUnpickler):
         if id(kind) in self._made:
             inside._class_setstate(kind, state)
         return kind
+
+
+class _UnreadUnpickler(_Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == (joined_apart.__module__, joined_apart.__name__):
+            return left_unread
+        return super().find_class(module, name)
 
 
 # --- modules that travel by value ---------------------------------------------------------------------
@@ -164,22 +181,37 @@ def _register() -> None:
         _looked_at.intersection_update(list(sys.modules))
 
 
-def _dumps(obj: object) -> bytes:
+class BuffersApart(Protocol):
+    """Where big buffers of arguments go."""
+
+    def begin(self) -> Take:
+        """Something is pickled, perhaps for the second time; what gets its buffers."""
+
+    def packed(self, head: bytes) -> bytes:
+        """It is pickled: a pickle of it, of which big buffers are not a part."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the big buffers of what was pickled last."""
+
+
+def _dumps(obj: object, apart: BuffersApart | None = None) -> bytes:
+    """Pickle; what `apart` takes is not part of the result, and is not put anywhere yet."""
     _register()
     try:
-        data = pickle.dumps(obj, 5)
+        data = pickle.dumps(obj, 5, buffer_callback=apart.begin() if apart is not None else None)
     except Exception:  # noqa: BLE001 - whatever it raises, cloudpickle has the last word
-        return by_value(obj)
+        return by_value(obj, apart)
     for mark in _marks:
         if mark in data:
-            return by_value(obj)
+            return by_value(obj, apart)
     return data
 
 
-def by_value(obj: object) -> bytes:
+def by_value(obj: object, apart: BuffersApart | None = None) -> bytes:
     """Pickle so that nothing of the user's own modules is needed to read it."""
     _register()
-    return dumps(obj)
+    return dumps(obj, apart.begin() if apart is not None else None)
 
 
 # --- functions ----------------------------------------------------------------------------------------
@@ -314,10 +346,12 @@ def pack_plain(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
     return pickle.dumps((args, kwargs), 5)
 
 
-def pack_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], function: str = "") -> bytes:
-    """Pickle the arguments of a call; an error names the position or the keyword."""
+def pack_arguments(
+    args: tuple[Any, ...], kwargs: dict[str, Any], function: str = "", apart: BuffersApart | None = None
+) -> bytes:
+    """Pickle the arguments of a call; an error names the position or the keyword. `apart` takes their big buffers."""
     try:
-        return _dumps((args, kwargs))
+        data = _dumps((args, kwargs), apart)
     except Exception as error:
         of = f" of {function}" if function else ""
         if is_disk_trouble(error):
@@ -328,6 +362,7 @@ def pack_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], function: str 
             if _refusal(value):
                 raise NotPicklable(f"{name}{of} cannot be sent to a worker: {_inside(value, error)}") from error
         raise NotPicklable(f"the arguments{of} cannot be sent to a worker: {_one_line(error)}") from error
+    return data if apart is None else apart.packed(data)
 
 
 def _inside(obj: object, error: Exception, depth: int = 0) -> str:
@@ -355,8 +390,19 @@ def pack_table(table: Sequence[Any]) -> tuple[BlobId, bytes]:
     return blob_id(data), data
 
 
-def make_pages(items: Iterable[Any], start: int = 0) -> Iterator[Page]:
-    """Cut items into pages of at most 1,000 items and about 64 kB; a big item has a page of its own."""
+def pack_shared(value: object, apart: BuffersApart) -> bytes:
+    """Pickle a value that many calls are to share; the head only, its buffers are in `apart`."""
+    try:
+        return _dumps(value, apart)
+    except Exception as error:
+        raise _refused(error, "the value cannot be sent to workers", lambda found: _inside(value, found)) from error
+
+
+def make_pages(items: Iterable[Any], start: int = 0, apart: BuffersApart | None = None) -> Iterator[Page]:
+    """Cut items into pages of at most 1,000 items and about 64 kB; a big item has a page of its own.
+
+    `apart` takes the big buffers of each page, and is told of a page before that is yielded.
+    """
     source = iter(items)
     count = PAGE_ITEMS
     left: list[Any] = []
@@ -366,20 +412,21 @@ def make_pages(items: Iterable[Any], start: int = 0) -> Iterator[Page]:
         chunk += islice(source, count - len(chunk))
         if not chunk:
             return
-        data = _pack_items(chunk, start)
-        if len(data) > PAGE_BYTES and len(chunk) > 1:
+        data = _pack_items(chunk, start, apart)
+        size = len(data) if apart is None else len(data) + apart.size
+        if size > PAGE_BYTES and len(chunk) > 1:
             # too big: guess from what it came to, and try again with fewer
-            count = max(1, min(len(chunk) // 2, len(chunk) * PAGE_BYTES * 3 // (len(data) * 4)))
+            count = max(1, min(len(chunk) // 2, len(chunk) * PAGE_BYTES * 3 // (size * 4)))
             left = chunk + left
             continue
-        yield Page(start, start + len(chunk), data)
+        yield Page(start, start + len(chunk), data if apart is None else apart.packed(data))
         start += len(chunk)
-        count = max(1, min(PAGE_ITEMS, len(chunk) * 16, len(chunk) * PAGE_BYTES * 3 // (len(data) * 4)))
+        count = max(1, min(PAGE_ITEMS, len(chunk) * 16, len(chunk) * PAGE_BYTES * 3 // (size * 4)))
 
 
-def _pack_items(chunk: list[Any], start: int) -> bytes:
+def _pack_items(chunk: list[Any], start: int, apart: BuffersApart | None) -> bytes:
     try:
-        return _dumps(chunk)
+        return _dumps(chunk, apart)
     except Exception as error:
         if is_disk_trouble(error):
             raise _refused(error, f"items {start} to {start + len(chunk) - 1} cannot be packed", str) from error

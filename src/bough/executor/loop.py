@@ -41,6 +41,7 @@ from bough.model.events.news import WorkFailed, WorkReturned
 from bough.model.ids import SpanId
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
+from bough.movers.value_places import MEMORY, VALUES
 from bough.wire.client_messages import Blob, Refused
 from bough.wire.executor_messages import (
     Acknowledged,
@@ -584,6 +585,7 @@ class Executor:
         if not self._welcome.embedded:
             self._exit = 0
             return
+        private.sweep(VALUES, MEMORY)  # of a script that was killed together with its server
         try:
             self._reports.spill(self._welcome.spill_dir, self._welcome.executor)
         except OSError as error:

@@ -107,8 +107,8 @@ def pack_marked(args: tuple[Any, ...]) -> bytes | None:
     return b"r" + marshal.dumps(tuple([(arg.n,) if type(arg) is Ref else arg for arg in args]), 2)
 
 
-def unpack_call(packed: bytes, values: Sequence[Any]) -> Call:
-    """Positional and keyword arguments from bytes, with values in the places of their refs."""
+def unpack_call(packed: Any, values: Sequence[Any]) -> Call:
+    """Positional and keyword arguments from bytes or a map, with values in the places of their refs."""
     if packed[0] == _SIMPLE:
         return marshal.loads(packed[1:]), {}
     if packed[0] == _WITH_REFS:
@@ -128,14 +128,17 @@ class FormerUnpickler(pickle.Unpickler):
         return super().find_class(FORMER.get(module, module), name)
 
 
-def load_pickle(data: Any) -> Any:
-    """As `pickle.loads`; a pickle of an earlier version is read once more with the names of now."""
+def load_pickle(data: Any, buffers: Sequence[Any] = ()) -> Any:
+    """As `pickle.loads`; a pickle of an earlier version is read once more with the names of now.
+
+    `buffers` are those that lie apart, see `packed_values`.
+    """
     try:
-        return pickle.loads(data)
+        return pickle.loads(data, buffers=buffers) if buffers else pickle.loads(data)
     except ModuleNotFoundError as error:
         if error.name not in FORMER:
             raise
-        return FormerUnpickler(io.BytesIO(data)).load()
+        return FormerUnpickler(io.BytesIO(data), buffers=buffers).load()
 
 
 # --- parts of result lists ---

@@ -19,6 +19,7 @@ from bough.model.commands.command import CommandTemplate, shown_text
 from bough.model.commands.rendering import render_row, row_files
 from bough.model.outcomes import Detail, Output, ResultFile, Results, Stream
 from bough.model.refs import replaced
+from bough.movers.value_files import read_value
 from bough.stores.store_folder import why_unreadable
 from bough.wire.client_messages import TasksSucceeded
 
@@ -35,21 +36,18 @@ def load_results(results: Results) -> list[Any]:
     return _loads(results)
 
 
-def _loads(data: Any) -> list[Any]:
+def _loads(data: Any, buffers: Sequence[Any] = ()) -> list[Any]:
     """Read pickled values; whatever that raises, the caller asked for a result, and is told that it is not there."""
     try:
-        values: list[Any] = loads(data)
+        values: list[Any] = loads(data, buffers)
     except (Exception, SystemExit) as error:
         raise NotPicklable(f"the result cannot be read here: {type(error).__name__}: {error}") from error
     return values
 
 
 def _load_file(results: ResultFile) -> list[Any]:
-    import mmap
-
     try:
-        with open(results.path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            values = _loads(data)
+        values: list[Any] = read_value(results.path, _loads)
     except (OSError, ValueError) as error:
         raise StoreFailed(f"the result in {results.path} cannot be read: {why_unreadable(error)}") from error
     return values

@@ -35,6 +35,7 @@ from bough.api.futures.task import (
 )
 from bough.errors import BoughError, NotPicklable, UserError, WrongType
 from bough.model.array_indices import range_label
+from bough.model.bounds import MOST
 from bough.model.events.news import AddMonitors, Cancel, EndEarly, Kill, PagesAdded, SetRule
 from bough.model.ids import RecordId, number_of
 from bough.model.monitors import Fail, Finish
@@ -48,6 +49,7 @@ from bough.wire.client_messages import TasksFailed, TasksObserved, TasksRunning,
 if TYPE_CHECKING:
     from bough.api.client.connection import Connection
     from bough.api.remote_monitors import RemoteMonitors
+    from bough.api.values.argument_values import ArgumentValues
     from bough.model.observations import SeenTask
 
 OUTPUT_PIECE = 4 << 20  # bytes of what a task wrote that are asked for at a time
@@ -98,6 +100,7 @@ class TaskRegistry:
         self.connection: Connection | None = None
         self.wait = _sleep_alone  # for a loose task; `connect` makes it that of the connection
         self.read_remote_output: Callable[[int, int, str, Stream], bytes] | None = None  # asks a service
+        self.values: ArgumentValues | None = None  # the big buffers of arguments, if there are some
         self.listeners: list[Callable[[Sequence[ToClient]], None]] = []  # hear all that the server says of tasks
         self.store = ""  # of an embedded session, which can be read when its server has ended
         self.progress = Progress()
@@ -169,6 +172,9 @@ class TaskRegistry:
                 self.progress.reused += 1
         for group, (number, running) in counts.items():
             self.progress.moved(group, running, _S.DONE, number)
+        if self.values is not None:
+            for task, _ in ended:
+                self.values.succeeded(task.record)
         end_together(ended)
 
     def _elements_succeeded(self, message: TasksSucceeded) -> None:
@@ -177,6 +183,8 @@ class TaskRegistry:
             news = array.on_ended(message)
             if message.reused:
                 self.progress.reused += sum(stop - start for start, stop in news)
+            if self.values is not None:
+                self.values.succeeded(message.record, message.start, message.stop)
             self.forget_ended(array)
 
     def _failed(self, message: TasksFailed) -> None:
@@ -294,6 +302,8 @@ class TaskRegistry:
         if self.tasks.pop(task.record, None) is None:
             return task.cancelled()
         self._handled.add(task.record)
+        if self.values is not None:
+            self.values.succeeded(task.record)
         self.progress.moved(task.group, task._state == RUNNING, _S.CANCELLED, 1)
         is_sent = task.record not in self.deferred
         task._end(None, CANCELLED)
@@ -306,12 +316,16 @@ class TaskRegistry:
         self._handled.add(array.record)
         for start, stop in ranges:
             self._tell(Cancel(Dep(On.TASK, array.record, start), stop))
+            if self.values is not None:
+                self.values.succeeded(array.record, start, stop)
         self.forget_ended(array)
 
     def cancelled_array(self, array: Elements) -> None:
         """A whole array was cancelled here: the server must know."""
         self._handled.add(array.record)
         self._tell(Cancel(Dep(On.ARRAY, array.record)))
+        if self.values is not None:
+            self.values.succeeded(array.record, 0, MOST)
         self.forget_ended(array)
 
     def kill(self, target: Dep, stop: int = 0) -> None:

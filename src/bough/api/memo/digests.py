@@ -21,6 +21,7 @@ import functools
 import logging
 import marshal
 import sys
+import threading
 import types
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -30,6 +31,7 @@ from typing import Any, Protocol
 from bough.api.memo.file_identities import argument_identity, is_path
 from bough.api.memo.function_code import MISSING, Watch, contents, facts_of, is_fixed, is_own, library, made_of
 from bough.model.ids import DIGEST_SIZE
+from bough.model.packed_values import APART
 from bough.model.refs import SIMPLE, Ref
 
 
@@ -265,7 +267,9 @@ class _Digester:
     def numpy(self, obj: Any) -> None:
         dtype = obj.dtype
         self.text(b"n" + type(obj).__name__.encode(), f"{dtype.descr if dtype.names else dtype.str} {obj.shape}")
-        if dtype.hasobject:
+        if obj.nbytes >= APART and known_buffers.identities and (number := _known_buffer(obj)):
+            self.put(b"kept C" if obj.flags.c_contiguous else b"kept F", number)
+        elif dtype.hasobject:
             self.feed(obj.tolist())
         elif obj.ndim == 0:
             self.put(b"n", obj.tobytes())
@@ -409,6 +413,26 @@ class _Digester:
                     self.feed(thing)
                 elif thing is not module and not self.is_known(thing):
                     self.module_parts(thing, names) if is_own(thing.__name__) else self.feed(thing)
+
+
+class KnownBuffers(threading.local):
+    """Buffers of what is packed in this thread, by address and size: what they count as, instead of their content."""
+
+    identities: dict[tuple[int, int], bytes] = {}  # noqa: RUF012 -- replaced as a whole
+
+
+known_buffers = KnownBuffers()
+
+
+def _known_buffer(array: Any) -> bytes | None:
+    if not (array.flags.c_contiguous or array.flags.f_contiguous):
+        return None
+    return known_buffers.identities.get((array.__array_interface__["data"][0], array.nbytes))
+
+
+def add_feeder(kind: type, feeder: Callable[[Sink, Any], None]) -> None:
+    """Say how a type of ours is fed."""
+    _FEEDERS[kind] = feeder
 
 
 def _is_proxy(obj: object) -> bool:

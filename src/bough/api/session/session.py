@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from bough.api.submit.groups import Group
     from bough.api.submit.initializer import Initializer
     from bough.api.submit.options import TaskOptions
+    from bough.api.values.argument_values import ArgumentValues
+    from bough.api.values.packing import Packing, Shared
     from bough.errors import WorkflowFailed
     from bough.model.events.news import Action, PagesAdded
     from bough.model.ids import BlobId, MemoKey
@@ -475,6 +477,18 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
             return
         shutdown.shut(self)
 
+    def share(self, value: Any) -> Shared:
+        """Write a value once, for any number of calls: give what this returns in the place of the value.
+
+        Workers get the value; what big arrays in it hold lies in memory that all of them map, and is read-only. What
+        the value holds now counts: changes that are made later are not seen. It is freed when the handle and all
+        tasks that it was given to are gone.
+        """
+        from bough.api.values.packing import Shared
+
+        self.check_open()
+        return Shared(value, None if self.is_remote else self._argument_values)
+
     def detach(self) -> None:
         """Leave the tasks to the server, once it has acknowledged all; here they cannot be asked for any more.
 
@@ -631,6 +645,8 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
             if not self.is_over:
                 self.host.finish(self.connection, timeout)
                 self.is_over = True
+        if self.registry.values is not None:
+            self.registry.values.close()
         if self._shows_progress:
             from bough.api.display import script_progress
 
@@ -647,6 +663,24 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
 
             self._files = FileTable(self._earlier_paths, EarlierOutputs(self.store, self.welcome.first_id))
         return self._files
+
+    def packing(self) -> Packing:
+        """What takes the big buffers of a submission apart."""
+        from bough.api.values.packing import Packing  # late: arguments are mostly numbers and texts
+
+        return Packing(self._argument_values)
+
+    def _argument_values(self) -> ArgumentValues:
+        """The big buffers of arguments; made for the first one."""
+        values = self.registry.values
+        if values is None:
+            from bough.api.values.argument_values import ArgumentValues
+
+            with self._closing:
+                values = self.registry.values
+                if values is None:
+                    values = self.registry.values = ArgumentValues(self.store, self.welcome.first_id)
+        return values
 
     def _earlier_paths(self) -> Iterable[str]:
         there = self._existing.paths() if self._existing is not None else []

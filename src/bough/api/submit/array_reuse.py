@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 
 from bough.api.memo.digests import value_digest
-from bough.api.pickling import loads
+from bough.api.pickling import loads, loads_unread
 from bough.model.ids import RecordId
 from bough.model.tasks import Page, Reuse
+from bough.movers.value_files import Unread
 
 _EXACT: frozenset[type] = frozenset({int, str, bytes, bool, type(None)})
 RowKey = Callable[[Any], object]
@@ -37,7 +38,7 @@ class EarlierArray(msgspec.Struct, frozen=True):
             yield 0, loads(self.table)
         else:
             for start, _, data in self.pages:
-                yield start, loads(data)
+                yield start, _rows(data)
 
 
 class NewArray(msgspec.Struct, frozen=True):
@@ -53,7 +54,13 @@ class NewArray(msgspec.Struct, frozen=True):
             yield 0, loads(self.table)
         else:
             for page in self.pages:
-                yield page.start, loads(page.data)
+                yield page.start, _rows(page.data)
+
+
+def _rows(data: bytes) -> Sequence[Any]:
+    """The arguments of a page; something that stands for it is the only one of its page."""
+    found = loads_unread(data)
+    return [found] if isinstance(found, Unread) else found
 
 
 def match(

@@ -122,7 +122,20 @@ def _send_call(  # noqa: C901, PLR0917 - as above
         if given.commands:
             blob = pack_function(WithCompleted(fn, given.commands))
         short = pack_marked(args) if not kwargs else None
-        payload = short if short is not None else pack_arguments(args, kwargs, name)
+        if short is not None:
+            payload = short
+        elif session.is_remote:
+            payload = pack_arguments(args, kwargs, name)
+        else:
+            task = Task(registry, session.new_record(), name, group) if task is None else task
+            with session.packing() as packing:
+                payload = pack_arguments(args, kwargs, name, packing)
+                if wants_key and known is not None:
+                    key = known.call_key(args, kwargs, short)
+                elif wants_key:
+                    key = call_key(function_key(fn), args, kwargs)
+                packing.hold(task.record)
+            wants_key = False  # there is one, if there can be
     if settings.after:
         waits = after_deps(settings.after, registry)
         after = tuple(dict.fromkeys((*waits, *after))) if after else waits
@@ -233,7 +246,16 @@ def _send_calls(
     if key and names:
         key = MemoKey(blake2b("\0".join(names).encode(), key=key, digest_size=DIGEST_SIZE).digest())
     blob, data = pack_body(session, RowCall(fn, names) if names else fn)
-    table, pages, blobs = as_table(items)
+    record = 0
+    if session.is_remote or isinstance(items, range | Space):
+        table, pages, blobs = as_table(items)
+    else:
+        table, blobs = BlobId(b""), ()
+        record = session.new_record()
+        with session.packing() as packing:
+            pages = tuple(make_pages(items, apart=packing))
+            for number, page in enumerate(pages):
+                packing.hold_page(record, number, page.start, page.stop)
     if holds_proxies(data, *(page.data for page in pages)):
         key = _NO_KEY
     key = session.groups.watched_key(key, group, settings.watching)
@@ -247,6 +269,7 @@ def _send_calls(
         blobs=((blob, data), *blobs),
         key=key,
         star=star,
+        record=record,
         identities=identities or {},
         always=settings.memo or (settings.memo is None and is_memo(fn)),
     )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bough.api.submit.group_table import GroupTable
     from bough.api.submit.initializer import Initializer
     from bough.api.submit.options import TaskOptions
+    from bough.api.values.packing import Packing
     from bough.model.events.news import Action
     from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
     from bough.model.resources import Needs
@@ -83,6 +84,9 @@ class SessionLike(Protocol):
     @property
     def keeps_arguments(self) -> bool:
         """Whether arguments that are too big to send may go into a file of the store."""
+
+    def packing(self) -> Packing:
+        """What takes the big buffers of a submission apart; of an embedded session."""
 
     @property
     def files(self) -> FileTable:

@@ -17,7 +17,7 @@ from bough.executor.worker import current_task
 from bough.executor.worker.call_text import show_call
 from bough.executor.worker.environment import THREADS, threads_text
 from bough.executor.worker.output_streams import sizes_of
-from bough.executor.worker.serialisation import arguments, exception_failure, link, loading_failure
+from bough.executor.worker.serialisation import Filed, arguments, exception_failure, link, loading_failure
 from bough.executor.worker.worker_channel import SpanProgress, WorkerContext
 from bough.executor.worker_protocol import (
     INDEX,
@@ -33,7 +33,7 @@ from bough.executor.worker_protocol import (
 from bough.model.checkpoints import VARIABLE
 from bough.model.events.news import WorkReturned
 from bough.model.ids import SpanId
-from bough.model.outcomes import Detail, Failure
+from bough.model.outcomes import Detail, Failure, ResultFile
 from bough.wire.executor_messages import RunSpan
 
 
@@ -93,6 +93,12 @@ class FunctionRunner:
             if self._made and (run.chained or not (run.is_array or run.batch)):
                 self._previous = (run.last, self._made.pop())
         self._reports.end(WorkerDone(number))
+        self._let_go_of_big()
+
+    def _let_go_of_big(self) -> None:
+        """The value that the next run may want is read from its file, if it has one: so it is in memory once."""
+        if self._previous is not None and not self._is_far and isinstance(file := self._reports.last, ResultFile):
+            self._previous = (self._previous[0], Filed(file))
 
     def _run_calls(self, function: Any, calls: list[Any], progress: SpanProgress, run: RunSpan) -> None:
         if run.chained:

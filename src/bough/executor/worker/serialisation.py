@@ -1,7 +1,8 @@
 """Functions, arguments, results and errors as bytes and back; and whether the task or the site failed.
 
-Small results go together, big ones into files of their own. An exception travels with its traceback, see
-`exception_packing`. Arguments too big to travel with their call are files of the server that are brought like others.
+Small results go together, big ones into files of their own, from which readers map what arrays hold (`value_files`). An
+exception travels with its traceback, see `exception_packing`. Arguments too big to travel with their call are files of
+the server that are brought like others.
 
 Rules: plain pickle first, cloudpickle where that fails or would point into `__main__`, which is another module at the
 other end. One result that cannot travel fails alone, and whatever a function raises, bytes come out that load in the
@@ -17,17 +18,18 @@ import errno
 import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from bough import private
 from bough.executor.disk_space_wait import SpaceWait, patiently
 from bough.executor.worker.exception_packing import RemoteTraceback, pack_exception, traceback_text
 from bough.model.commands.command import CommandTemplate, decode_template
 from bough.model.ids import BlobId
 from bough.model.outcomes import Cause, Failure, ResultFile, Results
-from bough.model.refs import SIMPLE, Call, FormerUnpickler, load_pickle, unpack_call
+from bough.model.packed_values import Apart, pieces
+from bough.model.refs import SIMPLE, Call, load_pickle, unpack_call
+from bough.movers.value_files import pickle_in, read_value, write_file
 from bough.wire.executor_messages import RunSpan, Value
 
 SMALL = 256_000  # bytes that are sent; more is written to a file
@@ -107,8 +109,8 @@ def arguments(run: RunSpan, previous: Any = None) -> list[Call]:
     """
     packed = run.payload
     if run.payload_path:
-        with open(run.payload_path, "rb") as file:
-            packed = file.read()
+        with pickle_in(run.payload_path) as data:  # it is of one task, so that there is no batch
+            return [unpack_call(data, _values(run, previous) if run.inputs else ())]
     packs = [packed, *(payload for _, payload in run.batch)][run.start : run.stop] if run.batch else [packed]
     if run.chained:
         del packs[1:]  # the others take what those before them make
@@ -126,17 +128,29 @@ def link(packed: bytes, previous: Any) -> Call:
 
 
 def _values(run: RunSpan, previous: Any) -> list[Any]:
-    return [read_value(value) if value.pages or not run.after_span else _copied(previous) for value in run.inputs]
+    return [input_value(value) if value.pages or not run.after_span else _copied(previous) for value in run.inputs]
+
+
+class Filed:
+    """Stands for the value of the run before, where that was written to a file."""
+
+    __slots__ = ("file",)
+
+    def __init__(self, file: ResultFile) -> None:
+        self.file = file
 
 
 def _copied(value: Any) -> Any:
     """A value as another process would get it: what is done to it stays without effect on the original."""
     if type(value) in SIMPLE:
         return value
-    return pickle.loads(pack(value))
+    if type(value) is Filed:
+        return _unpack(value.file)[0]
+    packed = pack_parts(value)
+    return load_pickle(packed.head, [bytes(buffer) for buffer in packed.buffers])
 
 
-def read_value(value: Value) -> Any:
+def input_value(value: Value) -> Any:
     """The value of one input."""
     found: list[Any] = []
     for start, stop, packed in value.pages:
@@ -147,11 +161,7 @@ def read_value(value: Value) -> Any:
 
 
 def _unpack(packed: bytes | ResultFile) -> list[Any]:
-    if isinstance(packed, ResultFile):
-        with open(packed.path, "rb") as file:
-            loaded: list[Any] = FormerUnpickler(file).load()
-    else:
-        loaded = load_pickle(packed)
+    loaded: list[Any] = read_value(packed.path) if isinstance(packed, ResultFile) else load_pickle(packed)
     return loaded
 
 
@@ -218,17 +228,43 @@ def unsendable_failure(value: object, error: BaseException) -> Failure:
     return Failure(Cause.UNSENDABLE, message=message[: 2 * _LINE])
 
 
+class Packed(NamedTuple):
+    """A pickled value: the pickle, and the big buffers that lie apart from it."""
+
+    head: bytes
+    buffers: list[memoryview]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all."""
+        return len(self.head) + sum([buffer.nbytes for buffer in self.buffers])
+
+
 def pack(value: object) -> bytes:
-    """Pickle a value so that it loads in the client."""
+    """Pickle a value, in one piece, so that it loads in the client."""
+    return _packed(value, None)
+
+
+def pack_parts(value: object) -> Packed:
+    """Pickle a value so that it loads in the client; what big arrays hold is not copied."""
+    apart = Apart()
+    head = _packed(value, apart)
+    return Packed(head, apart.buffers)
+
+
+def _packed(value: object, apart: Apart | None) -> bytes:
+    take = None if apart is None else apart.take
     try:
-        data = pickle.dumps(value, 5)
+        data = pickle.dumps(value, 5, buffer_callback=take)
     except BaseException:  # noqa: BLE001 -- reasons are many; cloudpickle's own error is the one that counts
         data = b""
     if data and b"__main__" not in data:
         return data
     import cloudpickle
 
-    packed: bytes = cloudpickle.dumps(value, 5)
+    if apart is not None:
+        apart.buffers.clear()
+    packed: bytes = cloudpickle.dumps(value, 5, buffer_callback=take)
     return packed
 
 
@@ -238,22 +274,22 @@ def pack_results(
     directory: str,
     prefix: str,
     *,
-    packed: bytes = b"",
+    packed: Packed | None = None,
     pause: SpaceWait | None = None,
 ) -> Iterator[tuple[int, int, Results | Failure]]:
     """Cut values of the elements from `start` into (start, stop, bytes, file or failure), in order.
 
-    `packed` are the bytes of all of them, if they are known already; `pause` as in `write_result`.
+    `packed` are all of them, if that was done already; `pause` as in `write_result`.
     """
     try:
-        data = packed or pack(values)
+        data = packed or pack_parts(values)
     except BaseException as error:  # noqa: BLE001 -- __reduce__ is the user's, and may raise SystemExit
         if len(values) == 1:
             yield start, start + 1, unsendable_failure(values[0], error)
             return
     else:
-        if len(data) <= SMALL:
-            yield start, start + len(values), data
+        if not data.buffers and len(data.head) <= SMALL:
+            yield start, start + len(values), data.head
             return
         if len(values) == 1:
             yield start, start + 1, write_result(data, directory, f"{prefix}-{start}", pause)
@@ -263,7 +299,7 @@ def pack_results(
     yield from pack_results(start + middle, values[middle:], directory, prefix, pause=pause)
 
 
-def write_result(data: bytes, directory: str, name: str, pause: SpaceWait | None = None) -> ResultFile | Failure:
+def write_result(data: Packed, directory: str, name: str, pause: SpaceWait | None = None) -> ResultFile | Failure:
     """Write a big result beside the others; complete under its name or not there.
 
     `pause` waits when the disk is full, as it must be if that is the store's; without one it is a failure of the site.
@@ -271,25 +307,22 @@ def write_result(data: bytes, directory: str, name: str, pause: SpaceWait | None
     path = os.path.join(directory, f"{name}.pickle")
     hidden = os.path.join(directory, f".{name}.part")
 
-    def write() -> None:
-        try:
-            with open(hidden, "wb", opener=private.opener) as file:
-                file.write(data)
-            os.replace(hidden, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(hidden)
-            raise
+    def write() -> int:
+        size = write_file(hidden, pieces(*data))
+        os.replace(hidden, path)
+        return size
 
     try:
         if pause is None:
-            write()
+            size = write()
         else:
-            patiently(f"a result of {len(data)} bytes in {directory}", write, pause)
+            size = patiently(f"a result of {data.size} bytes in {directory}", write, pause)
     except OSError as error:
-        message = f"the result of {len(data)} bytes cannot be written: {error}"
+        with contextlib.suppress(OSError):
+            os.unlink(hidden)
+        message = f"the result of {data.size} bytes cannot be written: {error}"
         return _raised(Cause.EXCEPTION, message, error, site=True)
-    return ResultFile(path, len(data))
+    return ResultFile(path, size)
 
 
 def paths_of(run: RunSpan) -> list[str]:

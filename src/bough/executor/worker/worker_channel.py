@@ -29,7 +29,7 @@ from bough.executor.devices import WorkerDevices
 from bough.executor.disk_space_wait import GivenUp, SpaceWait
 from bough.executor.processes import die
 from bough.executor.worker.output_streams import Streams
-from bough.executor.worker.serialisation import Blobs, pack, pack_results
+from bough.executor.worker.serialisation import Blobs, Packed, pack_parts, pack_results
 from bough.executor.worker_protocol import (
     GROUP,
     INDEX,
@@ -47,7 +47,7 @@ from bough.executor.worker_protocol import (
 )
 from bough.model.events.news import CallsEnded, WorkFailed, WorkReturned, WorkSucceeded
 from bough.model.ids import Seconds, SpanId
-from bough.model.outcomes import Detail, Failure
+from bough.model.outcomes import Detail, Failure, Results
 from bough.wire.client_messages import Blob
 from bough.wire.framing import frame_list
 
@@ -155,6 +155,7 @@ class WorkerReports:
         self._span = SpanId(0)  # of the commands in `ends`
         self.ends: list[Detail] = []  # successes of commands: put in without the lock, told with the next news
         self.progress: SpanProgress | None = None
+        self.last: Results = None  # of the element that was told last, unless that was one of a batch
         waits = partial(cells.__setitem__, RESULT_WAITS)
         self._pause = SpaceWait(say, lambda: self.must_leave, waits) if say is not None else None
         self.inside = False  # the main thread is in here: a signal handler must not come in
@@ -264,10 +265,10 @@ class WorkerReports:
             return
         count = len(progress.results)
         values = progress.results[:count]
-        packed = b""
+        packed: Packed | None = None
         if careful:
             try:
-                packed = pack(values)
+                packed = pack_parts(values)
             except Exception:  # noqa: BLE001 -- the main thread finds the guilty one when it comes by
                 return
         del progress.results[:count]
@@ -281,13 +282,18 @@ class WorkerReports:
             self._tell_results(progress, (start, values, packed), seconds, details)
 
     def _tell_results(
-        self, progress: SpanProgress, found_from: tuple[int, list[object], bytes], seconds: float, details: list[Detail]
+        self,
+        progress: SpanProgress,
+        found_from: tuple[int, list[object], Packed | None],
+        seconds: float,
+        details: list[Detail],
     ) -> None:
         start, values, packed = found_from
         count = len(values)
         if progress.is_batch:
             ends = batch_ends(progress, start, values, seconds / count, details, self._result_dir, self._pause)
             self._news += ends
+            self.last = None
             return
         parts = pack_results(start, values, self._result_dir, progress.name, packed=packed, pause=self._pause)
         for first, stop, found in parts:
@@ -295,6 +301,7 @@ class WorkerReports:
             if isinstance(found, Failure):
                 self._news.append(WorkFailed(progress.span, first, found, own[0] if own else None))
             else:
+                self.last = found
                 share = seconds * (stop - first) / count
                 self._news.append(WorkSucceeded(progress.span, first, stop, share, found, own))
 

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import uvloop
 
-from bough import logs
+from bough import logs, private
 from bough.core.machine import Machine
 from bough.errors import BoughError, InternalError, StoreFailed, StoreHeld
 from bough.model.events.facts import RunClosed, RunOpened, Stopping
 from bough.model.ids import ExecutorId
 from bough.model.reuse_scope import ALWAYS, NEVER, RESUME, ReuseScope
 from bough.model.states import TaskState
+from bough.movers.value_places import MEMORY, VALUES
 from bough.policies.policy_registry import load_policies
 from bough.server import cleanup, socket_path
 from bough.server.embedded.local_executor import ExecutorCommand, LocalExecutor
@@ -246,6 +247,7 @@ def serve(started: Started) -> int:
     try:
         return uvloop.run(_live(started, store, machine, info))
     finally:
+        private.sweep(VALUES, MEMORY)  # those of our script, if that was killed
         socket_path.withdraw(options.store)
         lock.release()
 

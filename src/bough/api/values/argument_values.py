@@ -1,0 +1,319 @@
+"""The big buffers of a session's arguments: each is written once, into memory that all workers map.
+
+They lie in a folder of /dev/shm that only we can reach; when that is full, or holds as much as it may, further ones are
+written to the store. A call refers to them by name. A buffer that holds the same bytes as one that is there is that
+one: its bytes are compared, so that an array that was changed meanwhile is another one.
+
+Rules: what a call gets is what its arguments held when it was submitted. A buffer stays while a task that has not
+succeeded, a shared value or a reader needs it; and, as long as there is room, while the array that it was written from
+lives, because that may be given to another call. A file that no process maps any more may become that of another
+buffer: memory that is there is written three times as fast as new memory. What is left of those is freed when nothing
+new comes. Nothing outlives the session: what one that was killed left, its server removes, or the next session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from bough import private
+from bough.api.values.value_identities import ValueIdentities, mark_of, new_number
+from bough.errors import BadValue, SiteError
+from bough.executor.disk_space_wait import SpaceWait, patiently
+from bough.executor.machine_capacity import machine_memory
+from bough.model.ids import read_bytes
+from bough.movers.mapped_memory import are_same
+from bough.movers.value_files import Ref, map_file, overwrite, write_file
+from bough.movers.value_places import MEMORY, VALUES
+
+VARIABLE: Final = "BOUGH_VALUE_MEMORY"  # most bytes in memory, as in "4GB"
+_SHARE: Final = 0.3  # of the machine's memory, by default
+_OF_FREE: Final = 0.5  # of what /dev/shm has left, by default
+_SPARE: Final = 64 << 20  # bytes that are left free there
+_POOL: Final = 1 << 30  # most bytes of files that wait to be used again
+_FITS: Final = 2  # a file may be used again for a buffer that is not smaller than a half of it
+
+
+class KeptBuffer:
+    """One buffer that was written."""
+
+    __slots__ = ("holders", "identity", "in_memory", "is_gone", "mark", "pages", "path", "size", "source")
+
+    def __init__(self, path: str, size: int, mark: bytes, *, in_memory: bool) -> None:
+        self.path, self.size, self.mark, self.in_memory = path, size, mark, in_memory
+        self.identity = b""
+        self.holders = 1
+        self.pages: Any = None  # the map by which it was written, if its file had been another one's
+        self.source: weakref.ref[Any] | None = None  # what it was written from
+        self.is_gone = False
+
+    @property
+    def ref(self) -> Ref:
+        """What travels in its place."""
+        return self.path, self.size, self.identity
+
+
+def value_memory() -> int:
+    """Bytes that the values of a session may take in memory: as $BOUGH_VALUE_MEMORY says, or a part of what is free."""
+    said = os.environ.get(VARIABLE)
+    if said:
+        try:
+            return read_bytes(said)
+        except ValueError as error:
+            raise BadValue(f"${VARIABLE} is {said!r:.40}: {error}") from None
+    return int(min(machine_memory() * _SHARE, _free(MEMORY) * _OF_FREE))
+
+
+def _free(folder: str) -> int:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return 0
+    return found.f_bavail * found.f_frsize
+
+
+class ArgumentValues:
+    """See the module. `first` is the first record of the run: files in the store are named by it."""
+
+    def __init__(self, store: str, first: int, limit: int | None = None, memory: str = MEMORY) -> None:
+        self._store, self._first = store, first
+        self._memory = memory
+        self._limit = value_memory() if limit is None else limit
+        self._folder = private.TemporaryFolder(VALUES, memory)
+        self._names = itertools.count(1)
+        self._owner = os.getpid()  # processes that the script forks remove nothing
+        self._lock = threading.Lock()
+        self._buffers: dict[tuple[int, bytes], list[KeptBuffer]] = {}  # by size and mark
+        self._idle: dict[KeptBuffer, None] = {}  # that nothing holds but what they were written from; the oldest first
+        # what the garbage collector told: a buffer whose source has gone (0), or that has a holder less (1)
+        self._collected: deque[tuple[KeptBuffer, int]] = deque()
+        self._held: dict[int, dict[int, list[KeptBuffer]]] = {}  # by record and element
+        self.is_closed = False
+        self._pool: dict[
+            str, tuple[int, Any]
+        ] = {}  # files that nothing needs: size, and the map by which they are written
+        self.identities = ValueIdentities(store, self._empty_pool)
+        self.in_memory = 0  # bytes in /dev/shm
+
+    # --- buffers ------------------------------------------------------------------------------------
+
+    def keep(self, view: memoryview, source: Any = None) -> KeptBuffer:
+        """Have the bytes of a buffer in a file; the caller holds it until it calls `let_go`."""
+        mark = mark_of(view)
+        found = self._same(view, mark)
+        if found is None:
+            found = self._written(view, mark)
+            number = self.identities.find(view, mark)
+            found.identity = number or new_number()
+            with self._locked():
+                self._buffers.setdefault((found.size, mark), []).append(found)
+                found.holders += 0 if number else 1
+            if number is None:
+                self.identities.note_later(map_file(found.path), mark, found.identity, lambda: self.let_go([found]))
+            if source is not None:
+                self._forget_former(source)
+        if source is not None and (found.source is None or found.source() is None):
+            with contextlib.suppress(TypeError):  # most things can be referred to weakly
+                found.source = weakref.ref(source, lambda _: self.collected([found], 0))
+        return found
+
+    def _forget_former(self, source: Any) -> None:
+        """Remove what nothing needs of what an array held before it was changed."""
+        with self._locked():
+            for one in [one for one in self._idle if one.source is not None and one.source() is source]:
+                self._remove(one)
+
+    def _same(self, view: memoryview, mark: bytes) -> KeptBuffer | None:
+        """A buffer that holds the same bytes."""
+        with self._locked():
+            candidates = list(self._buffers.get((view.nbytes, mark), ()))
+            for one in candidates:
+                one.holders += 1
+                self._idle.pop(one, None)
+        found = None
+        others = []
+        for one in candidates:
+            if found is None and _holds(one.path, view):
+                found = one
+            else:
+                others.append(one)
+        self.let_go(others)
+        return found
+
+    def _written(self, view: memoryview, mark: bytes) -> KeptBuffer:
+        size, name = view.nbytes, f"{self._first}.{next(self._names)}-{os.urandom(4).hex()}.pickle"
+        found = self._used_again(view, name, mark)
+        if found is not None:
+            return found
+        folder = self._take_room(size)
+        if folder:
+            try:
+                write_file(path := os.path.join(folder, name), [view])
+            except OSError:  # it is full after all: others use it, too
+                self._give_room(size)
+            else:
+                return KeptBuffer(path, size, mark, in_memory=True)
+        path = os.path.join(self._store, "args", name)
+        patiently(f"an argument of {size} bytes", lambda: write_file(path, [view]), SpaceWait())
+        return KeptBuffer(path, size, mark, in_memory=False)
+
+    def _used_again(self, view: memoryview, name: str, mark: bytes) -> KeptBuffer | None:
+        """A buffer in a file that was another one's."""
+        with self._locked():
+            fitting = [path for path, (size, _) in self._pool.items() if view.nbytes <= size <= _FITS * view.nbytes]
+            taken = {path: self._pool.pop(path) for path in sorted(fitting, key=lambda path: self._pool[path][0])}
+        found = None
+        for path, (size, pages) in list(taken.items()):
+            new = os.path.join(os.path.dirname(path), name)
+            try:
+                pages = overwrite(path, new, view, pages)  # noqa: PLW2901
+            except OSError:
+                continue
+            if pages is not None:
+                del taken[path]
+                found = KeptBuffer(new, view.nbytes, mark, in_memory=True)
+                found.pages = pages
+                self._give_room(size - view.nbytes)
+                break
+        with self._locked():
+            self._pool |= taken
+        return found
+
+    def _empty_pool(self) -> None:
+        with self._locked():
+            for path, (size, _) in self._pool.items():
+                self.in_memory -= size
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+            self._pool.clear()
+
+    def _take_room(self, size: int) -> str:
+        """The folder in memory into which a buffer may go; empty: none. What nothing needs makes room for it."""
+        if self._pool and not self._has_room(size):
+            self._empty_pool()
+        with self._locked():
+            while self._idle and not self._has_room(size):
+                self._remove(next(iter(self._idle)), for_good=True)
+            if not self._has_room(size) or self.is_closed:
+                return ""
+            try:
+                folder = self._folder.make()
+            except (OSError, SiteError):
+                return ""
+            self.in_memory += size
+            return folder
+
+    def _give_room(self, size: int) -> None:
+        with self._locked():
+            self.in_memory -= size
+
+    def _has_room(self, size: int) -> bool:
+        return self.in_memory + size <= self._limit and size + _SPARE <= _free(self._memory)
+
+    # --- who holds them -----------------------------------------------------------------------------
+
+    def hold(self, record: int, start: int, stop: int, buffers: Sequence[KeptBuffer]) -> None:
+        """Elements of a task or array need these until they have succeeded."""
+        with self._locked():
+            held = self._held.setdefault(record, {})
+            for index in range(start, stop):
+                held.setdefault(index, []).extend(buffers)
+            for one in buffers:
+                one.holders += stop - start
+
+    def hold_too(self, buffers: Sequence[KeptBuffer]) -> None:
+        """Another one needs these, which somebody holds, until it calls `let_go`."""
+        with self._locked():
+            for one in buffers:
+                one.holders += 1
+
+    def succeeded(self, record: int, start: int = 0, stop: int = 1) -> None:
+        """Elements have succeeded, or were cancelled."""
+        held = self._held.get(record)
+        if held is None:
+            return
+        indices = range(start, stop) if stop - start <= len(held) else [at for at in held if start <= at < stop]
+        for index in indices:
+            self.let_go(held.pop(index, []))
+        if not held:
+            self._held.pop(record, None)
+
+    def let_go(self, buffers: Sequence[KeptBuffer]) -> None:
+        """A holder of each of these needs it no more."""
+        with self._locked():
+            for one in buffers:
+                one.holders -= 1
+                if not one.holders:
+                    self._settle(one)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._lock:
+            yield
+            while self._collected:
+                one, holders = self._collected.popleft()
+                one.holders -= holders
+                if not one.holders:
+                    self._settle(one)
+
+    def collected(self, buffers: Sequence[KeptBuffer], holders: int = 1) -> None:
+        """As `let_go`, by the garbage collector: in any thread, which may hold the lock already."""
+        self._collected += [(one, holders) for one in buffers]
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+            with self._locked():
+                return
+
+    def _settle(self, buffer: KeptBuffer) -> None:
+        """Nothing holds it: it stays only for what it was written from."""
+        if buffer.source is not None and buffer.source() is not None and buffer.in_memory:
+            self._idle[buffer] = None
+        else:
+            self._remove(buffer)
+
+    def _remove(self, buffer: KeptBuffer, *, for_good: bool = False) -> None:
+        self._idle.pop(buffer, None)
+        if buffer.is_gone or os.getpid() != self._owner:
+            return
+        buffer.is_gone = True
+        same = self._buffers.get((buffer.size, buffer.mark), [])
+        if buffer in same:
+            same.remove(buffer)
+            if not same:
+                del self._buffers[buffer.size, buffer.mark]
+        pages, buffer.pages = buffer.pages, None
+        if buffer.in_memory and not for_good and not self.is_closed and self._pool_size() + buffer.size <= _POOL:
+            self._pool[buffer.path] = (buffer.size, pages)
+            self.identities.call_when_quiet()
+            return
+        if buffer.in_memory:
+            self.in_memory -= buffer.size
+        with contextlib.suppress(OSError):
+            os.unlink(buffer.path)
+
+    def _pool_size(self) -> int:
+        return sum(size for size, _ in self._pool.values())
+
+    def close(self) -> None:
+        """The session has ended: remove all."""
+        if self.is_closed or os.getpid() != self._owner:
+            return
+        self.is_closed = True
+        self.identities.close()
+        with self._locked():
+            for one in [one for same in self._buffers.values() for one in same]:
+                self._remove(one)
+        self._folder.remove()
+
+
+def _holds(path: str, view: memoryview) -> bool:
+    try:
+        return are_same(view, map_file(path, view.nbytes), view.nbytes)
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,189 @@
+"""One submission on its way into bytes, with its big buffers apart; and `Shared`, a value that was packed before.
+
+While a submission is packed and its memo key made, a thread knows of it (`with packing`): a `Shared` in the arguments
+becomes the names of its buffers, and an array counts in the key as its buffer does.
+
+Rule: what was packed holds its buffers until the `with` block ends; by then the task does (`ArgumentValues.hold`).
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from pickle import PickleBuffer
+from types import TracebackType
+from typing import Any, Final, Self
+
+from bough.api.memo.digests import NoDigestError, Sink, add_feeder, argument_digest, known_buffers
+from bough.api.pickling import Take, pack_shared
+from bough.api.values.argument_values import ArgumentValues, KeptBuffer
+from bough.model.packed_values import APART
+from bough.movers.mapped_memory import address_of
+from bough.movers.value_files import Ref, joined_apart, pack_apart
+
+_HEAD: Final = APART  # bytes of a shared value's pickle; a longer one lies in a file, too
+
+_NONE: Final[tuple[Ref, ...]] = ()
+
+
+class _Current(threading.local):
+    packing: Packing | None = None
+
+
+_current = _Current()
+
+
+class Packing:
+    """See the module. `kept` has a list of buffers for each call of `packed`: for a call, or for a page of an array."""
+
+    __slots__ = ("_found", "_identities", "_shared", "_values", "kept")
+
+    def __init__(self, values: Callable[[], ArgumentValues]) -> None:
+        self._values = values  # makes them when the first is needed
+        self._found: list[tuple[memoryview, Any]] = []
+        self._shared: list[KeptBuffer] = []
+        self._identities: dict[tuple[int, int], bytes] = {}
+        self.kept: list[list[KeptBuffer]] = []
+
+    def __enter__(self) -> Self:
+        _current.packing = self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _current.packing = None
+        known_buffers.identities = {}
+        kept = [one for some in self.kept for one in some]
+        if kept:
+            self._values().let_go(kept)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the big buffers of what was pickled last."""
+        return sum([view.nbytes for view, _ in self._found])
+
+    def begin(self) -> Take:
+        """See `BuffersApart`."""
+        self._found.clear()
+        self._shared.clear()
+        return self._take
+
+    def _take(self, buffer: PickleBuffer) -> bool:
+        try:
+            raw = buffer.raw()
+        except BufferError:  # it is not in one piece
+            return True
+        if raw.nbytes < APART:
+            return True
+        self._found.append((raw, memoryview(buffer).obj))
+        return False
+
+    def packed(self, head: bytes) -> bytes:
+        """See `BuffersApart`."""
+        refs = self.write()
+        return pack_apart(head, refs) if refs else head
+
+    def write(self) -> list[Ref]:
+        """Put the buffers of what was pickled last into files; their names."""
+        kept: list[KeptBuffer] = []
+        self.kept.append(kept)
+        if self._shared:
+            self._values().hold_too(self._shared)
+            kept += self._shared
+        found: list[Ref] = []
+        for view, source in self._found:
+            one = self._values().keep(view, source)
+            kept.append(one)
+            found.append(one.ref)
+            self._identities[address_of(view), view.nbytes] = one.identity
+        if found:
+            known_buffers.identities = self._identities
+        self._found.clear()
+        self._shared.clear()
+        return found
+
+    def hold(self, record: int) -> None:
+        """A call that is about to be sent needs them."""
+        for some in self.kept:
+            if some:
+                self._values().hold(record, 0, 1, some)
+
+    def hold_page(self, record: int, number: int, start: int, stop: int) -> None:
+        """Elements of an array that is about to be sent need those of a page."""
+        if self.kept[number]:
+            self._values().hold(record, start, stop, self.kept[number])
+
+    def uses(self, values: ArgumentValues, buffers: list[KeptBuffer]) -> bool:
+        """Whether what is pickled may name buffers of a shared value: it is of the same session."""
+        if values.is_closed or self._values() is not values:
+            return False
+        self._shared += buffers
+        return True
+
+
+class Shared:
+    """A value that was written once, for any number of calls: give it in the place of the value.
+
+    Workers get the value itself; what arrays in it hold is read-only there, and not copied. It is freed when this
+    object and all tasks that it was given to are gone.
+    """
+
+    __slots__ = ("__weakref__", "_digest", "_head", "_kept", "_refs", "_value", "_values")
+
+    def __init__(self, value: Any, values: Callable[[], ArgumentValues] | None) -> None:
+        self._values: ArgumentValues | None = None
+        self._value = value  # None: it can be read from its files
+        self._head, self._refs = b"", _NONE
+        self._kept: list[KeptBuffer] = []
+        if values is None:  # the server is elsewhere: it travels with each call
+            self._digest = argument_digest(value)
+            return
+        self._values = values()
+        with Packing(values) as packing:
+            head = pack_shared(value, packing)
+            refs = packing.write()
+            self._digest = argument_digest(value)
+            kept = packing.kept[0][:]
+            if len(head) > _HEAD:
+                one = self._values.keep(memoryview(head))
+                kept.append(one)
+                head, refs = b"", [one.ref, *refs]
+            self._values.hold_too(kept)
+        if not head:
+            self._values.let_go(kept[-1:])  # `hold_too` counted it a second time
+        self._head, self._refs, self._kept, self._value = head, tuple(refs), kept, None
+        weakref.finalize(self, self._values.collected, kept)
+
+    @property
+    def value(self) -> Any:
+        """The value, as workers get it: what big arrays hold is read-only."""
+        return self._value if self._values is None else joined_apart(self._head, self._refs)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes in memory."""
+        return len(self._head) + sum([size for _, size, _ in self._refs])
+
+    def __reduce__(self) -> Any:
+        packing = _current.packing
+        if self._values is not None and packing is not None and packing.uses(self._values, self._kept):
+            return joined_apart, (self._head, self._refs)
+        return _itself, (self.value,)
+
+    def __repr__(self) -> str:
+        return f"<Shared {self.nbytes} bytes>"
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _feed(to: Sink, shared: Shared) -> None:
+    if shared._digest is None:
+        raise NoDigestError("a shared value")
+    to.put(b"shared", shared._digest)
+
+
+add_feeder(Shared, _feed)

@@ -1,0 +1,88 @@
+"""Files as memory: maps that need no descriptor, and what is done with memory by its address.
+
+Python's own `mmap` keeps a descriptor for each map, of which a process has but a thousand. A map of a file that is locked
+keeps the lock, also when its descriptor is closed and its process killed: so the kernel knows which files are mapped.
+
+Rule: nothing here holds the interpreter's lock while it works on bytes. A map lives as long as a view of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import weakref
+from typing import Any
+
+Pages = ctypes.Array[ctypes.c_char]
+_POPULATE = 0x8000  # MAP_POPULATE: have the pages at hand at once
+_FAILED = ctypes.c_void_p(-1).value
+
+
+class _Buffer(ctypes.Structure):
+    """Python's own description of a buffer, `Py_buffer`."""
+
+    _fields_ = (
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.py_object),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    )
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_map, _unmap, _compare, _move = _libc.mmap, _libc.munmap, _libc.memcmp, _libc.memmove
+_map.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+_map.restype = ctypes.c_void_p
+_unmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_compare.argtypes = _move.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+_move.restype = ctypes.c_void_p
+_get, _release = ctypes.pythonapi.PyObject_GetBuffer, ctypes.pythonapi.PyBuffer_Release
+_get.argtypes, _get.restype = (ctypes.py_object, ctypes.POINTER(_Buffer), ctypes.c_int), ctypes.c_int
+_release.argtypes, _release.restype = (ctypes.POINTER(_Buffer),), None
+
+
+def map_pages(descriptor: int, size: int, *, is_writable: bool = False) -> Pages:
+    """The first bytes of a file as memory, which other processes see; OSError when that is not possible.
+
+    What is written must be there already: to write where the file has a hole may kill the process.
+    """
+    access = mmap.PROT_READ | mmap.PROT_WRITE if is_writable else mmap.PROT_READ
+    address = _map(None, size, access, mmap.MAP_SHARED | (_POPULATE if is_writable else 0), descriptor, 0)
+    if address in {None, _FAILED}:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    pages = (ctypes.c_char * size).from_address(address)
+    weakref.finalize(pages, _unmap, address, size).atexit = False
+    return pages
+
+
+def read_only(pages: Pages) -> memoryview:
+    """A view of a map that nobody can write through."""
+    return memoryview(pages).cast("B").toreadonly()
+
+
+def address_of(view: Any) -> int:
+    """Where a buffer in one piece begins."""
+    found = _Buffer()
+    _get(view, ctypes.byref(found), 0)
+    address = found.buf or 0
+    _release(ctypes.byref(found))
+    return int(address)
+
+
+def are_same(one: Any, other: Any, size: int) -> bool:
+    """Whether two buffers, both in one piece, begin with the same `size` bytes."""
+    return int(_compare(address_of(one), address_of(other), size)) == 0
+
+
+def copy_into(pages: Any, view: Any, size: int) -> None:
+    """Copy the first `size` bytes of a buffer into a map that is as long."""
+    _move(address_of(pages), address_of(view), size)

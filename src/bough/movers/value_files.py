@@ -1,0 +1,195 @@
+"""Values in files that all processes of a host map: written once, read without a copy.
+
+A result is one file: head and buffers as `packed_values` lays them out. Of arguments each big buffer is a file of its
+own, because many calls share it; what travels with a call is the head and the names of these files (`joined_apart`). A
+file may lie in memory (/dev/shm) or on a disk, whose pages the kernel keeps in memory as long as there is room: readers
+see no difference.
+
+Rules: a file is written before its name is told, and not changed while a process maps it; no name is used twice. A map is
+read-only and lives as long as something that was read from it, also when the file has been removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakValueDictionary
+
+from bough import private
+from bough.model.packed_values import MOST_BEGIN, Buffer, is_split, split
+from bough.model.refs import load_pickle
+
+if TYPE_CHECKING:
+    from bough.movers.mapped_memory import Pages
+
+_MOST_PIECES = 512  # that are written at once; the system takes 1,024
+_MARK = b"joined_apart"  # in every pickle that names files of buffers
+
+Ref = tuple[str, int, bytes]  # the path of a buffer's file, its size, and what stands for its content in memo keys
+_maps: WeakValueDictionary[str, Pages] = WeakValueDictionary()
+_recent: list[Pages] = []  # those of the last value that was read: the next one often has the same
+
+
+class Unread(NamedTuple):
+    """Stands for a value whose buffers were not read: equal if the value is, in all runs."""
+
+    head: bytes
+    identities: tuple[bytes, ...]
+
+
+class _Joining:
+    """Pickled in the place of a value."""
+
+    def __init__(self, head: bytes, refs: Sequence[Ref]) -> None:
+        self._parts = (head, tuple(refs))
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[bytes, tuple[Ref, ...]]]:
+        return joined_apart, self._parts
+
+
+def pack_apart(head: bytes, refs: Sequence[Ref]) -> bytes:
+    """A pickle of the value that has this head and these buffers."""
+    return pickle.dumps(_Joining(head, refs), 5)
+
+
+def joined_apart(head: bytes, refs: Sequence[Ref]) -> Any:
+    """The value of a head and of buffers that lie in files, as views of these; an empty head is in the first of them."""
+    from bough.movers.mapped_memory import read_only  # late: few values are big
+
+    maps = [_map_buffer(path, size) for path, size, _ in refs]
+    _recent[:] = maps
+    views = [read_only(one) for one in maps]
+    return load_pickle(head, views) if head else load_pickle(views[0], views[1:])
+
+
+def left_unread(head: bytes, refs: Sequence[Ref]) -> Unread:
+    """What an unpickler takes for `joined_apart` that is not to read files, which may be gone."""
+    return Unread(head, tuple([identity for _, _, identity in refs]))
+
+
+def names_files(data: bytes) -> bool:
+    """Whether a pickle may name files of buffers."""
+    return _MARK in data
+
+
+def forget_recent() -> None:
+    """Let go of what was mapped last, unless it is in use."""
+    _recent.clear()
+
+
+# --- files ----------------------------------------------------------------------------------------------
+
+
+def map_file(path: str, size: int = 0) -> memoryview:
+    """A read-only view of a file; OSError when it is not there, ValueError when it is empty, or not of this size."""
+    from bough.movers.mapped_memory import map_pages, read_only
+
+    with _opened(path, size) as (descriptor, there):
+        return read_only(map_pages(descriptor, there))
+
+
+@contextlib.contextmanager
+def _opened(path: str, size: int = 0) -> Iterator[tuple[int, int]]:
+    """A file that is open for reading, and its size."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        there = os.fstat(descriptor).st_size
+        if not there or (size and there != size):
+            raise ValueError(f"{path} has {there} bytes instead of {size or 'some'}")
+        yield descriptor, there
+    finally:
+        os.close(descriptor)
+
+
+def _map_buffer(path: str, size: int) -> Pages:
+    """The map of a buffer's file: the same one for all values that are in use, and locked, so that it is not reused."""
+    from bough.movers.mapped_memory import map_pages
+
+    found = _maps.get(path)
+    if found is None:
+        with _opened(path, size) as (descriptor, there):
+            with contextlib.suppress(OSError):  # some file systems have no locks: nothing is reused there
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+            if not os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                raise FileNotFoundError(errno.ENOENT, "it was freed meanwhile", path)
+            found = _maps[path] = map_pages(descriptor, there)
+    return found
+
+
+def read_value(path: str, load: Callable[[Any, Sequence[Any]], Any] = load_pickle) -> Any:
+    """The value in a file, its buffers as views of it; `load` makes it of a pickle and buffers."""
+    with _opened(path) as (descriptor, there):
+        if not is_split(os.pread(descriptor, MOST_BEGIN, 0)):
+            with mmap.mmap(descriptor, there, prot=mmap.PROT_READ) as data:
+                return load(data, ())
+        from bough.movers.mapped_memory import map_pages, read_only
+
+        pages = read_only(map_pages(descriptor, there))
+    parts = split(pages)
+    assert parts is not None
+    return load(*parts)
+
+
+@contextlib.contextmanager
+def pickle_in(path: str) -> Iterator[mmap.mmap]:
+    """The bytes of a file with a plain pickle, while they are read."""
+    with _opened(path) as (descriptor, there), mmap.mmap(descriptor, there, prot=mmap.PROT_READ) as data:
+        yield data
+
+
+def overwrite(path: str, new: str, view: memoryview, pages: Any = None) -> Any:
+    """Make of a buffer's file, which is not shorter, that of another buffer; None when some process maps it.
+
+    `pages` is what this gave for the file before: the map by which it is written, which is made once.
+    """
+    from bough.movers.mapped_memory import copy_into, map_pages
+
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return None
+        os.rename(path, new)  # before a byte is changed: who opened it by its former name sees that it is gone
+        if pages is None:
+            pages = map_pages(descriptor, view.nbytes, is_writable=True)
+        copy_into(pages, view, view.nbytes)
+        os.ftruncate(descriptor, view.nbytes)
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # the map would keep it
+    finally:
+        os.close(descriptor)
+    return pages
+
+
+def write_file(path: str, parts: Sequence[Buffer]) -> int:
+    """Write a file that only we can reach; its size. A file that cannot be written whole leaves nothing."""
+    descriptor = private.opener(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        size = _write(descriptor, [memoryview(part).cast("B") for part in parts])
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise
+    finally:
+        os.close(descriptor)
+    return size
+
+
+def _write(descriptor: int, left: list[memoryview]) -> int:
+    size = 0
+    left = [part for part in left if part.nbytes]
+    while left:
+        count = os.writev(descriptor, left[:_MOST_PIECES])
+        size += count
+        while count:
+            if count < left[0].nbytes:
+                left[0] = left[0][count:]
+                break
+            count -= left.pop(0).nbytes
+    return size
