@@ -5,7 +5,7 @@
 Each task of the map reads the shared input and makes a histogram file; the tree adds four of these at a time until one
 is left (the workload with which TaskVine shows local data, peer transfers and resident functions). Hosts are network
 namespaces behind a shaped WAN, with a LAN between them. Dask has its scheduler and its client at home and a worker on
-each host, and moves the input by `scatter(broadcast=True)`. It needs root, see `laboratory`, and Dask if that is asked for.
+each host, and moves the input by `scatter(broadcast=True)`. It needs root, see `laboratory`; Dask only if asked for.
 """
 
 from __future__ import annotations
