@@ -1,4 +1,5 @@
 from bough import monitors as monitors
+from bough import sim as sim
 from bough.api.futures.array import Array as Array
 from bough.api.futures.completed import Completed as Completed
 from bough.api.futures.task import Task as Task

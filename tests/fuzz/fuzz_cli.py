@@ -108,7 +108,7 @@ ENVIRONMENT = (
 )
 SERVES = frozenset({"server start", "executor start", "relay start", "watch", "browse"})  # until somebody ends it
 PATIENT = {"site test": 200.0, "site remove": 200.0}  # seconds: they wait for hosts and for pilots, within bounds
-MEASURES = frozenset({"bench", "study"})  # for minutes, unless something is wrong with what is asked for
+MEASURES = frozenset({"bench", "study", "simulate"})  # for minutes, unless something is wrong with what is asked for
 OWN_CODES = {"take": frozenset({10, 11, 12}), "run": frozenset({126, 127})}  # 127: the program was not found
 CALLED_BY_HAND = frozenset({"server stop"})  # with which all others would have nothing to talk to
 COMMAND_WORDS = (

@@ -63,6 +63,7 @@ COMMANDS = {  # by name: the module, and what the command does; in the order of 
     "here": ("here", "for commands inside a task: read its attributes, say its progress, lock, release its group"),
     "watchdog": ("watchdog", "run one command with monitors that may end it, inside any script: no store, no server"),
     "bench": ("bench", "measure Bough on this machine, beside its peers and the limits of the machine"),
+    "simulate": ("simulate", "say how long a workflow would take on other machines, under other policies"),
     "study": ("study", "run a published study again with our scheduler, beside the published figures"),
     "completion": ("completion", "print a script that completes commands in bash, zsh or fish"),
 }

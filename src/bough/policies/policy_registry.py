@@ -72,6 +72,11 @@ def find_provisioning(text: str) -> ProvisioningPolicy | None:
         return None
 
 
+def placement_names() -> list[str]:
+    """Our own placement policies."""
+    return list(_PLACEMENT)
+
+
 def load_provisioning(text: str) -> ProvisioningPolicy:
     """A provisioning policy by its name; Falkon's have options: additive:release=queue,q=4."""
     name, colon, rest = text.partition(":")

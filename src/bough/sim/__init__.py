@@ -1,6 +1,38 @@
 """The simulated shell around the core: the same machine and the same policies, on a clock of its own.
 
-It offers: `simulation` drives a machine, `simulated_executor` runs tasks as a model says,
-`simulated_site` brings executors by pilots, `schedule` says what ran
-when, `studies` runs published experiments again.
+    report = bough.sim.simulate(workload, platform, ["fifo", "sjf"], seeds=20)
+
+It offers: `simulation` drives a machine, `simulated_executor` runs tasks as a model says, `simulated_site` brings
+executors by pilots, `network` shares links, `schedule` says what ran when, `platform`, `workload` and `experiment`
+compare policies, `diffusion_model` and `two_mark` are models by themselves, `studies` runs published experiments again.
+Rule: the public names are imported when they are first used.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bough.sim.experiment import Report, simulate
+    from bough.sim.platform import Platform, one_site, read_platform
+    from bough.sim.workload import SimulatedTask, Workload
+
+__all__ = ["Platform", "Report", "SimulatedTask", "Workload", "one_site", "read_platform", "simulate"]
+
+_HOMES = {
+    "Platform": "platform",
+    "Report": "experiment",
+    "SimulatedTask": "workload",
+    "Workload": "workload",
+    "one_site": "platform",
+    "read_platform": "platform",
+    "simulate": "experiment",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"bough.sim.{_HOMES[name]}"), name)

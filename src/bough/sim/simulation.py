@@ -80,6 +80,7 @@ class Simulation:
         self.now: Seconds = 0.0
         self.journal: list[tuple[int, Seconds, list[Fact]]] = []
         self.refusals: list[str] = []
+        self.complaints: list[str] = []  # what a policy did wrong
         self._dead: set[int] = set()
         self._model = model
         self._agenda: Agenda[News | Finish | PilotStart | IdleCheck] = Agenda()
@@ -144,6 +145,7 @@ class Simulation:
 
     def _turn(self, news: list[News]) -> None:
         turn = self.machine.turn(self.now, news)
+        self.complaints += turn.complaints
         if turn.facts:
             self.journal.append((turn.number, self.now, turn.facts))
         requests: dict[tuple[str, PilotId], list[PilotId]] = {}
