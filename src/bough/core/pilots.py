@@ -110,10 +110,11 @@ def pilot_ended(state: State, effects: Effects | None, fact: facts.PilotEnded) -
     pilot.executors.clear()
     state.pilots_due = True
     if fact.failed:
-        site.failures += 1
         site.trouble = fact.reason
-        site.rests_until = state.now + rest_after(site.failures)
-        state.set_timer(site.rests_until, TimerKind.PILOTS, 0)
+        if state.now >= site.rests_until:  # those that were asked for with it fail for the same reason
+            site.failures += 1
+            site.rests_until = state.now + rest_after(site.failures)
+            state.set_timer(site.rests_until, TimerKind.PILOTS, 0)
 
 
 def site_had_room(state: State, effects: Effects | None, fact: facts.SiteHadRoom) -> None:
