@@ -242,6 +242,32 @@ def test_a_server_that_dies_while_it_submits_finds_its_pilots_again(batch: Batch
     batch.until(batch.is_clean, "the job to end")
 
 
+def test_available_asks_for_what_slurm_has_free_and_for_more_when_there_is(
+    batch: BatchShop, alpha: SlurmCluster
+) -> None:
+    batch.shop.start("--provisioning", "available")
+    other = alpha.says("sbatch", "--parsable", "--wrap", "sleep 600", "-o", "/dev/null")
+    batch.until(lambda: alpha.says("squeue", "-h", "-t", "R", "-o", "%i") == other, "another's job to run")
+    batch.bough("site", "add", "alpha", "--batch", "slurm", "--max-pilots", "5", *QUICK)
+    notes, gate = batch.folder / "notes", batch.folder / "gate"
+    with bough.Session(batch.shop.address, name="room") as session:
+        text = f"echo $SLURM_JOB_ID >> {notes}; while [ ! -e {gate} ]; do sleep 0.05; done"
+        tasks = [session.command(text) for _ in range(4)]
+        batch.until(notes.exists, "the first task to begin")
+        batch.until(lambda: batch.site()["room"] == 0, "the site to say that nothing is free")
+        assert len(batch.site()["pilots"]) == 1  # type: ignore[arg-type]
+        assert "room for 0 pilots" in batch.bough("site", "show", "alpha")
+        assert "it says that it has no room" in batch.bough("site", "show", "alpha")
+        alpha.says("scancel", other)
+        batch.until(lambda: len(notes.read_text().split()) == 2, "a pilot where the other job was")
+        assert len(batch.site()["pilots"]) == 2  # type: ignore[arg-type]
+        assert not alpha.says("squeue", "-h", "-t", "PD", "-o", "%i"), "a pilot waits"
+        gate.touch()
+        assert {task.result(PATIENCE).returncode for task in tasks} == {0}
+    batch.bough("site", "remove", "alpha")
+    batch.until(batch.is_clean, "the jobs to end")
+
+
 def test_batch_is_a_kind_as_kinds_should_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alpha: SlurmCluster
 ) -> None:

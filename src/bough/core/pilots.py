@@ -108,6 +108,8 @@ def pilot_ended(state: State, effects: Effects | None, fact: facts.PilotEnded) -
     for executor in pilot.executors.values():  # they may not know it yet
         pilot.add_usage(site.usage.settle(executor, state.now))
     pilot.executors.clear()
+    if not site.pilots:
+        site.room = None  # nobody asks it any more: what it said last would hold for ever
     state.pilots_due = True
     if fact.failed:
         site.trouble = fact.reason

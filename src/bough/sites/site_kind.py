@@ -91,6 +91,15 @@ class SubmitsMany(Protocol):
         """
 
 
+@runtime_checkable
+class TellsRoom(Protocol):
+    """A kind whose site may say what is free there."""
+
+    @property
+    def room(self) -> int | None:
+        """How many pilots could start at once, as the last `statuses` found out; None: that did not."""
+
+
 MakeKind = Callable[[str, SiteSpec, Surroundings], SiteKind]
 
 

@@ -25,6 +25,7 @@ from bough.model.events.facts import (
     PilotEnded,
     PilotQueued,
     SiteDefined,
+    SiteHadRoom,
     SiteLeft,
     SiteRemoved,
     SiteReturned,
@@ -39,7 +40,7 @@ from bough.server.peers import ClientPeer, DeferredRequest, Handler
 from bough.server.service.pilot_submission import PilotSubmission
 from bough.server.service.stranger_gates import GuardedSocket
 from bough.server.turns.shell import Shell
-from bough.sites.site_kind import SiteKind, Surroundings, TakesLogin, find_kind
+from bough.sites.site_kind import SiteKind, Surroundings, TakesLogin, TellsRoom, find_kind
 from bough.transport import home
 from bough.transport.access import NO_CERTIFICATE, revoke_site_token, site_secret, site_token, token_bytes
 from bough.transport.admission import PeerListener
@@ -227,6 +228,14 @@ class SiteDesk:
         if gone:
             self._submission.make_room()
         await self._tell(*(self._ended(pilot, found[pilot.pilot].reason, site) for pilot in gone))
+        await self._tell_room()
+
+    async def _tell_room(self) -> None:
+        """Tell what the site says is free, less what was asked for and the site does not know of yet."""
+        room = self.kind.room if isinstance(self.kind, TellsRoom) else None
+        site = self._shell.queries.site(self.name)
+        if room is not None and site is not None and site.pilots:
+            await self._tell(SiteHadRoom(self.name, max(0, room - sum(map(_is_asked, site.pilots)))))
 
     async def _submit(self, asked: Sequence[PilotInfo]) -> None:
         """Submit some of them, and tell what came of it."""
@@ -277,7 +286,7 @@ class SiteDesk:
         self._failures += 1
         return pause
 
-    async def _tell(self, *facts: PilotQueued | PilotEnded) -> None:
+    async def _tell(self, *facts: PilotQueued | PilotEnded | SiteHadRoom) -> None:
         """Tell the core, and wait until that is written."""
         if facts:
             await tell(self._shell, *facts)

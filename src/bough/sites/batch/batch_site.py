@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -37,6 +38,10 @@ from bough.sites.site_kind import Checked, PilotStatus, Surroundings
 _SETTLING: Final = 10.0  # seconds after which a submission without an answer has been heard, or never will be
 
 
+_NUMBER: Final = "bough0pilot0number"  # stands for it in texts
+_ROOM_POLL: Final = 10.0  # seconds between two questions of what is free
+
+
 class BatchSite(HeadSite):
     """See `site_kind`."""
 
@@ -46,7 +51,10 @@ class BatchSite(HeadSite):
         if spec.batch == "none":
             raise UserError(f"site {name} has no batch system: say --batch slurm, or another one")
         self._system: BatchSystem = find_batch_system(spec.batch)
-        self._system.script(_request(spec, "check", "/", "/"))  # what it cannot do is refused now
+        self._plain = _request(spec, "check", "/", "/")  # a job like those of its pilots
+        self._system.script(self._plain)  # what it cannot do is refused now
+        self.room: int | None = None  # see `TellsRoom`
+        self._room_due = 0.0  # when that may be asked for again
         self._prefix = f"bough-{around.key[:12]}-"
         super().__init__(name, spec, around)
         self._relay = HeadRelay(name, spec.relay_address, self._errand, self._digest)
@@ -104,12 +112,17 @@ class BatchSite(HeadSite):
     async def _submit(self, pilots: Sequence[PilotId], seconds: float, *, again: bool) -> dict[PilotId, dict[str, Any]]:
         """What came of each; those that there was no time for are not in it."""
         spec, system = self._spec, self._system
-        jobs = []
-        for pilot in pilots:
-            folder = os.path.join(self._there["folder"], "pilots", str(pilot))
-            job = _request(spec, self._prefix + str(pilot), folder, os.path.join(folder, "start"))
-            texts = {"script": system.script(job), "submit": system.submit(os.path.join(folder, "job"))}
-            jobs.append({**self._executor(pilot), **texts})
+        folder = os.path.join(self._there["folder"], "pilots", _NUMBER)
+        job = _request(spec, self._prefix + _NUMBER, folder, os.path.join(folder, "start"))
+        script, words = system.script(job), system.submit(os.path.join(folder, "job"))  # made once: it takes its time
+        jobs = [
+            {
+                **self._executor(pilot),
+                "script": script.replace(_NUMBER, str(pilot)),
+                "submit": [word.replace(_NUMBER, str(pilot)) for word in words],
+            }
+            for pilot in pilots
+        ]
         found = await self._errand(
             "submit",
             patience=seconds + spec.patience + PATIENCE,
@@ -175,10 +188,12 @@ class BatchSite(HeadSite):
         if nameless:
             handles |= {pilot: jobs[0] for pilot, jobs in (await self._jobs_of(nameless)).items()}
         found: Mapping[str, JobStatus] = {}
+        self.room = None
         if handles:
-            [did] = await self._ask([self._system.ask_statuses(handles.values())])
+            did, *told = await self._ask([self._system.ask_statuses(handles.values()), *self._questions_of_room()])
             await self._relay.mend(self._relay_said)
             found = self._read(did)
+            self.room = self._read_room(told)
         gone = {
             pilot: found.get(handles.get(pilot, ""), JobStatus(False))
             for pilot in pilots
@@ -189,6 +204,23 @@ class BatchSite(HeadSite):
             pilot: PilotStatus(False, gone[pilot].reason or words[str(pilot)]) if pilot in gone else PilotStatus(True)
             for pilot in pilots
         }
+
+    def _questions_of_room(self) -> list[list[str]]:
+        """Ask what is free along with the statuses, but not every time: the batch system serves others, too."""
+        now = time.monotonic()
+        if now < self._room_due:
+            return []
+        self._room_due = now + (self._spec.poll or _ROOM_POLL)
+        return self._system.ask_room(self._plain)
+
+    def _read_room(self, told: list[dict[str, Any]]) -> int | None:
+        """What is free, if all of the answers are there and can be read."""
+        if not told or any(did.get("code", 1) for did in told):
+            return None
+        try:
+            return self._system.read_room([did["out"] for did in told], self._plain)
+        except (ValueError, LookupError):
+            return None
 
     async def cancel(self, pilots: Mapping[PilotId, str]) -> None:
         """End their jobs, also those that nobody knows the number of."""

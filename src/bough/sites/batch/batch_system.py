@@ -98,6 +98,12 @@ class BatchSystem(Protocol):
     def cancel(self, jobs: Iterable[str]) -> list[str]:
         """The command that ends these jobs."""
 
+    def ask_room(self, job: JobRequest) -> list[list[str]]:
+        """The commands that tell what is free for jobs like this one; none: it cannot tell."""
+
+    def read_room(self, outs: Sequence[str], job: JobRequest) -> int:
+        """How many such jobs could start at once, once those that wait before them have started."""
+
 
 def find_batch_system(name: str) -> BatchSystem:
     """A batch system by its name."""
