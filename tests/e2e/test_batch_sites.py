@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 import socket
@@ -266,6 +267,38 @@ def test_available_asks_for_what_slurm_has_free_and_for_more_when_there_is(
         assert {task.result(PATIENCE).returncode for task in tasks} == {0}
     batch.bough("site", "remove", "alpha")
     batch.until(batch.is_clean, "the jobs to end")
+
+
+def test_pilots_have_their_successors_in_the_queue_before_they_end_until_there_is_no_work(
+    batch: BatchShop, alpha: SlurmCluster
+) -> None:
+    batch.start()
+    batch.bough(
+        *("site", "add", "alpha", "--batch", "slurm", "--resubmit", *QUICK),
+        *("--walltime", "8s", "--idle", "1s", "--poll", "0.5s"),
+    )
+    most = 0
+    with bough.Session(batch.shop.address, name="chain") as session:
+        tasks = [session.command(f"sleep 0.3; echo {number} $SLURM_JOB_ID") for number in range(36)]
+
+        def is_done() -> bool:
+            nonlocal most
+            most = max(most, len(alpha.jobs()))
+            return all(task.done() for task in tasks)
+
+        batch.until(is_done, "the tasks to be done")
+        ran = [task.result(PATIENCE).stdout.split() for task in tasks]
+        assert [int(number) for number, _ in ran] == list(range(36))
+    batch.until(lambda: not batch.site()["pilots"], "the chain to end")
+    assert batch.is_clean()
+    assert most <= 2, "more than a pilot and its successor"
+    rows = json.loads(batch.bough("sql", "--json", "SELECT id, reason, asked, ended FROM pilots ORDER BY id"))
+    pilots = {row["id"]: row for row in rows}
+    heirs = {row["id"]: re.match(r"successor of pilot (\d+), whose time ends", row["reason"]) for row in rows}
+    early = [(pilots[int(heir[1])], pilots[number]) for number, heir in heirs.items() if heir]
+    assert len({job for _, job in ran}) >= 2
+    assert early, [row["reason"] for row in rows]
+    assert all(heir["asked"] < before["ended"] for before, heir in early)
 
 
 def test_batch_is_a_kind_as_kinds_should_be(

@@ -27,7 +27,7 @@ _MOST_READ: Final = 1 << 20  # bytes of a file
 _FIELDS: Final = (
     *("kind", "address", "ssh", "batch", "partition", "account", "walltime", "cores_per_pilot", "min_pilots"),
     *("max_pilots", "setup", "python", "shared_dir", "idle", "relay_address", "batch_options", "patience"),
-    *("submit_rate", "poll", "budget", "container_command"),
+    *("submit_rate", "poll", "budget", "container_command", "resubmit"),
 )
 _TIMES: Final = ("idle", "walltime", "patience", "poll")
 _SHARED: Final = ("dask", "ray")  # a pilot there takes one core of the cluster, unless more is said
@@ -87,6 +87,12 @@ def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
         "--idle", type=duration, metavar="TIME", help=f"an executor without work leaves after this time ({IDLE:g}s)"
     )
     parser.add_argument("--poll", type=duration, metavar="TIME", help="time between two looks at pilots that wait")
+    parser.add_argument(
+        "--resubmit",
+        action="store_const",
+        const=True,
+        help="a pilot whose time ends has its successor in the queue before, while there is work",
+    )
     parser.add_argument("--min-pilots", type=count, metavar="N", help="executors that are kept without work, too (0)")
     parser.add_argument(
         "--budget", type=amount, metavar="CORE_HOURS", help="core-hours that its executors may use in all (no bound)"

@@ -39,6 +39,7 @@ SubmitRate = Annotated[float, Meta(gt=0, le=1e6)]
 KindName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z][a-z0-9_-]*\Z")]
 
 IDLE: Final = 60.0  # seconds after which an executor of a pilot that has nothing to do leaves
+_MARGIN: Final = 60.0
 WALLTIME: Final = 3600.0  # seconds of a batch job
 RESOURCE: Final = "site:"  # every executor of a pilot offers this with the name of its site behind it
 PLENTY: Final = 1_000_000  # of it
@@ -68,6 +69,7 @@ class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     patience: Patience = 30.0  # seconds that a command of the batch system may take
     submit_rate: SubmitRate = 5.0  # pilots that are submitted in a second at most
     poll: Duration = 0.0  # seconds between two looks at pilots that have brought no executor, 0: as its kind is
+    resubmit: bool = False  # a pilot whose time ends has its successor in the queue before, while there is work
 
     @property
     def lifetime(self) -> Seconds:
@@ -109,6 +111,11 @@ PILOT_EDGES: Final[Mapping[tuple[PilotState, PilotTrigger], PilotState]] = {
     (_S.RUNNING, _T.JOIN): _S.RUNNING,  # another executor of it
     (_S.RUNNING, _T.END): _S.ENDED,
 }
+
+
+def drains_before(lifetime: Seconds) -> Seconds:
+    """Seconds before its end in which an executor begins nothing more, if it has so many in all."""
+    return min(_MARGIN, 0.1 * lifetime)
 
 
 def least_pilots(spec: SiteSpec) -> int:

@@ -184,7 +184,7 @@ def test_what_may_be_otherwise_in_a_moment(said: str, passing: bool) -> None:
         ("sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying", True),
         ("sbatch: error: Slurm job queue full, sleeping and retrying", True),
         (
-            "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job violates accou",
+            "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed",
             True,
         ),
         ("sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed", True),
