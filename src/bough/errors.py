@@ -122,6 +122,13 @@ class SiteError(BoughError):
         self.transient = transient
 
 
+class SiteFull(SiteError):
+    """A site takes no more pilots for now: it has as many of this user as it wants."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, transient=True)
+
+
 class StoreHeld(SiteError, UserError):
     """Another process holds the store: the message names its pid and host."""
 

@@ -118,6 +118,20 @@ class SlurmCluster:
             story=self.story,
         )
 
+    def restart_controller(self, **settings: object) -> None:
+        """End slurmctld, and start it with other settings; jobs and nodes stay."""
+        note = self.folder / "run" / "slurmctld.pid"
+        pid = int(read(str(note)))
+        os.kill(pid, signal.SIGTERM)
+        until(lambda: not is_alive(pid), "slurmctld to end", story=self.story)
+        note.unlink(missing_ok=True)
+        names = tuple(f"{name}=" for name in settings)
+        lines = [line for line in self.conf.read_text().splitlines() if not line.startswith(names)]
+        self.conf.write_text("\n".join([*(f"{name}={value}" for name, value in settings.items()), *lines]) + "\n")
+        place = self.pids.index(pid)
+        self._daemon("slurmctld", "-f", str(self.conf), pid=note)
+        self.pids[place] = self.pids.pop()
+
     def start_node(self, node: str) -> None:
         """Let a node take jobs, or again after it was killed."""
         self._daemon("slurmd", "-f", str(self.conf), "-N", node, pid=self.folder / "run" / f"slurmd.{node}.pid")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 import socket
@@ -240,6 +241,64 @@ def test_a_server_that_dies_while_it_submits_finds_its_pilots_again(batch: Batch
     assert [pilot["handle"] for pilot in batch.site()["pilots"]] == [task.result().stdout.strip()]  # type: ignore[attr-defined]
     batch.bough("site", "remove", "alpha")
     batch.until(batch.is_clean, "the job to end")
+
+
+def test_available_asks_for_what_slurm_has_free_and_for_more_when_there_is(
+    batch: BatchShop, alpha: SlurmCluster
+) -> None:
+    batch.shop.start("--provisioning", "available")
+    other = alpha.says("sbatch", "--parsable", "--wrap", "sleep 600", "-o", "/dev/null")
+    batch.until(lambda: alpha.says("squeue", "-h", "-t", "R", "-o", "%i") == other, "another's job to run")
+    batch.bough("site", "add", "alpha", "--batch", "slurm", "--max-pilots", "5", *QUICK)
+    notes, gate = batch.folder / "notes", batch.folder / "gate"
+    with bough.Session(batch.shop.address, name="room") as session:
+        text = f"echo $SLURM_JOB_ID >> {notes}; while [ ! -e {gate} ]; do sleep 0.05; done"
+        tasks = [session.command(text) for _ in range(4)]
+        batch.until(notes.exists, "the first task to begin")
+        batch.until(lambda: batch.site()["room"] == 0, "the site to say that nothing is free")
+        assert len(batch.site()["pilots"]) == 1  # type: ignore[arg-type]
+        assert "room for 0 pilots" in batch.bough("site", "show", "alpha")
+        assert "it says that it has no room" in batch.bough("site", "show", "alpha")
+        alpha.says("scancel", other)
+        batch.until(lambda: len(notes.read_text().split()) == 2, "a pilot where the other job was")
+        assert len(batch.site()["pilots"]) == 2  # type: ignore[arg-type]
+        assert not alpha.says("squeue", "-h", "-t", "PD", "-o", "%i"), "a pilot waits"
+        gate.touch()
+        assert {task.result(PATIENCE).returncode for task in tasks} == {0}
+    batch.bough("site", "remove", "alpha")
+    batch.until(batch.is_clean, "the jobs to end")
+
+
+def test_pilots_have_their_successors_in_the_queue_before_they_end_until_there_is_no_work(
+    batch: BatchShop, alpha: SlurmCluster
+) -> None:
+    batch.start()
+    batch.bough(
+        *("site", "add", "alpha", "--batch", "slurm", "--resubmit", *QUICK),
+        *("--walltime", "8s", "--idle", "1s", "--poll", "0.5s"),
+    )
+    most = 0
+    with bough.Session(batch.shop.address, name="chain") as session:
+        tasks = [session.command(f"sleep 0.3; echo {number} $SLURM_JOB_ID") for number in range(36)]
+
+        def is_done() -> bool:
+            nonlocal most
+            most = max(most, len(alpha.jobs()))
+            return all(task.done() for task in tasks)
+
+        batch.until(is_done, "the tasks to be done")
+        ran = [task.result(PATIENCE).stdout.split() for task in tasks]
+        assert [int(number) for number, _ in ran] == list(range(36))
+    batch.until(lambda: not batch.site()["pilots"], "the chain to end")
+    assert batch.is_clean()
+    assert most <= 2, "more than a pilot and its successor"
+    rows = json.loads(batch.bough("sql", "--json", "SELECT id, reason, asked, ended FROM pilots ORDER BY id"))
+    pilots = {row["id"]: row for row in rows}
+    heirs = {row["id"]: re.match(r"successor of pilot (\d+), whose time ends", row["reason"]) for row in rows}
+    early = [(pilots[int(heir[1])], pilots[number]) for number, heir in heirs.items() if heir]
+    assert len({job for _, job in ran}) >= 2
+    assert early, [row["reason"] for row in rows]
+    assert all(heir["asked"] < before["ended"] for before, heir in early)
 
 
 def test_batch_is_a_kind_as_kinds_should_be(

@@ -37,6 +37,7 @@ def test_grid_engine_gives_results_loses_a_job_and_keeps_nothing(batch: BatchSho
         assert slots == "2"
         task = session.command(f"echo $JOB_ID >> {notes}; while [ ! -e {gate} ]; do sleep 0.05; done")
         batch.until(notes.exists, "the task to begin")
+        batch.until(lambda: batch.site("ge")["room"] == 1, "Grid Engine to say that two of its four slots are free")
         [job] = batch.cluster.jobs()
         batch.cluster.says("qdel", job)  # type: ignore[attr-defined]
         batch.until(lambda: len(notes.read_text().split()) == 2, "another pilot to run the task")

@@ -315,10 +315,15 @@ class Histories(RuleBasedStateMachine):
             if isinstance(fact, facts.PilotAsked):
                 site = state.defined_sites[fact.site]
                 assert site.spec is not None
-                assert len(site.pilots) <= site.spec.max_pilots
+                assert site.places <= site.spec.max_pilots
+                assert len(site.pilots) <= 2 * site.places, "more than a pilot and its successor share a place"
+                before = site.pilots.get(fact.succeeds)
+                assert bool(before) == bool(fact.succeeds)
+                assert before is None or (site.spec.resubmit and not before.released)
                 assert not site.away
                 assert self.now >= site.rests_until
-                assert not self.policies.max_pilots or len(state.pilots) <= self.policies.max_pilots
+                places = sum(one.places for one in state.defined_sites.values())
+                assert not self.policies.max_pilots or places <= self.policies.max_pilots
             elif isinstance(fact, facts.PilotReleased) and fact.pilot in state.pilots:
                 left = state.pilots[fact.pilot].executors.values()
                 assert all(executor.draining and not executor.spans for executor in left)
@@ -335,12 +340,13 @@ class Histories(RuleBasedStateMachine):
         site=SITES,
         pilot=st.integers(0, 4),
         attributes=ATTRIBUTES,
+        stays=st.sampled_from([0.0, 0.0, 2.0, 100.0]),
     )
     def an_executor_joins(
-        self, cores: int, rich: bool, python: str, site: str, pilot: int, attributes: Attributes
+        self, cores: int, rich: bool, python: str, site: str, pilot: int, attributes: Attributes, stays: float
     ) -> None:
         extra = {"memory": 1000, "gpus": 1} if rich else {}
-        more = {"pilot": pilot, "attributes": attributes}
+        more = {"pilot": pilot, "attributes": attributes, "until": self.now + stays if pilot and stays else 0.0}
         self.turn(executor(self.next_executor, cores, python=python, site=site, **more, **extra))
         self.next_executor += 1
 
@@ -400,10 +406,13 @@ class Histories(RuleBasedStateMachine):
         cores=st.sampled_from([0.0, 2.0]),
         least=st.integers(0, 4),
         budget=st.sampled_from([0.0, 0.0, 1e-3, 1.0]),
+        resubmit=st.booleans(),
     )
-    def a_site_is_defined(self, site: str, pilots: int, cores: float, least: int, budget: float) -> None:
+    def a_site_is_defined(
+        self, site: str, pilots: int, cores: float, least: int, budget: float, resubmit: bool
+    ) -> None:
         spec = SiteSpec(ssh="h", max_pilots=pilots, cores_per_pilot=cores, min_pilots=least, budget=budget, idle=2.0)
-        self.turn(facts.SiteDefined(site, spec))
+        self.turn(facts.SiteDefined(site, structs.replace(spec, resubmit=resubmit)))
 
     @rule(site=SITES, pilots=st.integers(0, 3))
     def a_site_says_what_is_free(self, site: str, pilots: int) -> None:

@@ -27,7 +27,7 @@ _MOST_READ: Final = 1 << 20  # bytes of a file
 _FIELDS: Final = (
     *("kind", "address", "ssh", "batch", "partition", "account", "walltime", "cores_per_pilot", "min_pilots"),
     *("max_pilots", "setup", "python", "shared_dir", "idle", "relay_address", "batch_options", "patience"),
-    *("submit_rate", "poll", "budget", "container_command", "provisioning", "executors_per_host"),
+    *("submit_rate", "poll", "budget", "container_command", "provisioning", "executors_per_host", "resubmit"),
 )
 _TIMES: Final = ("idle", "walltime", "patience", "poll")
 _SHARED: Final = ("dask", "ray")  # a pilot there takes one core of the cluster, unless more is said
@@ -92,6 +92,12 @@ def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--provisioning", metavar="NAME", help="the policy that says how many pilots there are (the server's)"
+    )
+    parser.add_argument(
+        "--resubmit",
+        action="store_const",
+        const=True,
+        help="a pilot whose time ends has its successor in the queue before, while there is work",
     )
     parser.add_argument("--min-pilots", type=count, metavar="N", help="executors that are kept without work, too (0)")
     parser.add_argument(

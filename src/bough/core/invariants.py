@@ -205,6 +205,15 @@ def _pilots_of(state: State, site: SiteRecord) -> None:
     idle = {pilot.id for pilot in site.pilots.values() if pilot.is_idle and not pilot.released}
     _demand(idle <= set(site.idle), f"site {site.name} does not know which pilots are idle")
     _demand(set(site.idle) <= set(site.pilots), f"site {site.name} thinks that pilots are idle which are gone")
+    followed = {pilot.succeeds: pilot.id for pilot in site.pilots.values() if pilot.succeeds in site.pilots}
+    _demand(site.succeeded == followed, f"site {site.name} does not know which pilots have a successor")
+    if site.spec is not None and site.spec.resubmit:
+        to_end = {
+            pilot.id
+            for pilot in site.pilots.values()
+            if pilot.ends is not None and not pilot.released and pilot.id not in followed
+        }
+        _demand(to_end <= {number for _, number in site.ends}, f"site {site.name} does not know which pilots will end")
     there = [executor for pilot in site.pilots.values() for executor in pilot.executors.values()]
     for executor in there:
         _demand(state.executors.get(executor.id) is executor, f"pilot {executor.pilot} has an executor that is gone")
@@ -340,7 +349,7 @@ def picture(state: State) -> dict[str, object]:
                     p.state,
                     p.handle,
                     (p.asked, p.queued, p.started),
-                    (p.released, p.usage),
+                    (p.released, p.usage, p.has_left),
                     sorted(p.executors),
                 )
                 for p in state.pilots.values()
@@ -348,7 +357,7 @@ def picture(state: State) -> dict[str, object]:
             {
                 s.name: (
                     (s.spec, s.offers, s.failures, s.rests_until, s.trouble),
-                    (list(s.waits), s.room, s.usage.totals(), sorted(s.starting)),
+                    (list(s.waits), s.room, s.usage.totals(), sorted(s.starting), sorted(s.succeeded.items())),
                 )
                 for s in state.defined_sites.values()
             },

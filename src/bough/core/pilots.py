@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import reduce
+from heapq import heappush
 from typing import Final
 
 from bough.core.effects import Effects
@@ -37,6 +38,9 @@ def site_defined(state: State, effects: Effects | None, fact: facts.SiteDefined)
     site = known_site(state, fact.site)
     _forget_what_was_learnt(site)
     site.spec = fact.spec
+    site.ends.clear()
+    for pilot in site.pilots.values():
+        _note_end(site, pilot)
     state.defined_sites[fact.site] = site
     state.pilots_due = True
 
@@ -52,6 +56,8 @@ def site_removed(state: State, effects: Effects | None, fact: facts.SiteRemoved)
     for index in (site.pilots, site.starting, site.idle, site.leaving):
         index.clear()
     site.allocations.clear()
+    site.succeeded.clear()
+    site.ends.clear()
     forget_if_plain(state, fact.site)
 
 
@@ -85,6 +91,8 @@ def pilot_asked(state: State, effects: Effects | None, fact: facts.PilotAsked) -
 def add_pilot(state: State, site: SiteRecord, pilot: PilotRecord) -> None:
     """A pilot belongs to its site."""
     state.pilots[pilot.id] = site.pilots[pilot.id] = pilot
+    if pilot.succeeds in site.pilots:
+        site.succeeded[pilot.succeeds] = pilot.id
     site.allocations[pilot.allocation] = site.allocations.get(pilot.allocation, 0) + 1
 
 
@@ -117,16 +125,24 @@ def pilot_ended(state: State, effects: Effects | None, fact: facts.PilotEnded) -
     site.allocations[pilot.allocation] -= 1
     if not site.allocations[pilot.allocation]:
         del site.allocations[pilot.allocation]
+    site.succeeded.pop(fact.pilot, None)
+    before = site.pilots.get(pilot.succeeds)
+    if before is not None and site.succeeded.get(before.id) == fact.pilot:
+        del site.succeeded[before.id]
+        _note_end(site, before)  # it may have another one
     for executor in pilot.executors.values():  # they may not know it yet
         if executor.accounted:
             pilot.add_usage(site.usage.settle(executor, state.now))
     pilot.executors.clear()
+    if not site.pilots:
+        site.room = None  # nobody asks it any more: what it said last would hold for ever
     state.pilots_due = True
     if fact.failed:
-        site.failures += 1
         site.trouble = fact.reason
-        site.rests_until = state.now + rest_after(site.failures)
-        state.set_timer(site.rests_until, TimerKind.PILOTS, 0)
+        if state.now >= site.rests_until:  # those that were asked for with it fail for the same reason
+            site.failures += 1
+            site.rests_until = state.now + rest_after(site.failures)
+            state.set_timer(site.rests_until, TimerKind.PILOTS, 0)
 
 
 def site_had_room(state: State, effects: Effects | None, fact: facts.SiteHadRoom) -> None:
@@ -152,6 +168,8 @@ def executor_came(state: State, joined: facts.ExecutorJoined) -> None:
     executor = state.executors[joined.executor]
     executor.idle_since = state.now
     add_executor(state, executor)
+    pilot.has_left = False
+    _note_end(site, pilot)
     if not executor.accounted:
         site.usage.come(executor, state.now)
     if pilot.is_idle and not pilot.released:
@@ -174,6 +192,12 @@ def add_executor(state: State, executor: ExecutorRecord) -> PilotRecord | None:
     return pilot
 
 
+def pilot_restored(site: SiteRecord, pilot: PilotRecord, has_left: bool) -> None:
+    """A pilot was there before a restart."""
+    pilot.has_left = has_left
+    _note_end(site, pilot)
+
+
 def executor_restored(state: State, executor: ExecutorRecord) -> None:
     """An executor that was there before a restart belongs to its pilot again, if one brought it."""
     pilot = add_executor(state, executor)
@@ -181,6 +205,7 @@ def executor_restored(state: State, executor: ExecutorRecord) -> None:
         site = state.defined_sites[pilot.site]
         if not executor.accounted:
             site.usage.count(executor)
+        _note_end(site, pilot)
         if not pilot.released:
             site.idle[pilot.id] = pilot  # perhaps: that is looked at when it matters
 
@@ -189,9 +214,19 @@ def executor_left(state: State, executor: ExecutorRecord) -> None:
     """An executor that a pilot brought is gone: what it did is added up."""
     pilot = state.pilots.get(executor.pilot)
     if pilot is not None and pilot.executors.pop(executor.id, None) is not None:
+        site = state.defined_sites[pilot.site]
         if executor.accounted:
-            pilot.add_usage(state.defined_sites[pilot.site].usage.settle(executor, state.now))
+            pilot.add_usage(site.usage.settle(executor, state.now))
+        if executor.draining and not pilot.executors:  # one that was lost may come back
+            pilot.has_left = True
+            _note_end(site, pilot)
         state.pilots_due = True
+
+
+def _note_end(site: SiteRecord, pilot: PilotRecord) -> None:
+    """Remember when a pilot ends, if it is to have a successor then."""
+    if site.spec is not None and site.spec.resubmit and pilot.ends is not None:
+        heappush(site.ends, (pilot.ends, pilot.id))
 
 
 def used_by(pilot: PilotRecord, now: Seconds) -> Usage:
@@ -229,10 +264,25 @@ def room_at(state: State, site: SiteRecord) -> int:
     """How many pilots more may be asked for at a site now."""
     if site.spec is None or site.away or state.now < site.rests_until or is_spent(site, state.now):
         return 0
-    room = site.spec.max_pilots - len(site.pilots)
+    room = site.spec.max_pilots - site.places
     if state.policies.max_pilots:
-        room = min(room, state.policies.max_pilots - len(state.pilots))
+        room = min(room, state.policies.max_pilots - all_places(state))
     return max(0, room)
+
+
+def all_places(state: State) -> int:
+    """How many pilots there are at all sites; one that is to end and its successor share a place."""
+    return sum(site.places for site in state.defined_sites.values())
+
+
+def may_have_successor(state: State, site: SiteRecord, pilot: PilotRecord) -> bool:
+    """Whether a successor of a pilot, which takes its place, would be within all bounds."""
+    spec, most = site.spec, state.policies.max_pilots
+    if spec is None or site.away or state.now < site.rests_until or is_spent(site, state.now):
+        return False
+    if pilot.released or pilot.id in site.succeeded or pilot.succeeds in site.pilots:  # no more than two at a place
+        return False
+    return site.places <= spec.max_pilots and (not most or all_places(state) <= most)
 
 
 def why_no_room(state: State, site: SiteRecord) -> str:
@@ -245,9 +295,9 @@ def why_no_room(state: State, site: SiteRecord) -> str:
         return f"it rests for {site.rests_until - now:.0f} s, because the last one failed: {site.trouble}"
     if is_spent(site, now):
         return f"its budget of {spec.budget:g} core-hours is used up"
-    if len(site.pilots) >= spec.max_pilots:
+    if site.places >= spec.max_pilots:
         return f"it is at its maximum of {spec.max_pilots}"
-    if most and len(state.pilots) >= most:
+    if most and all_places(state) >= most:
         return f"all sites together are at their maximum of {most}"
     return ""
 

@@ -133,6 +133,8 @@ class KeptPilot(msgspec.Struct, array_like=True):
     released: str = ""
     usage: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
     executors: tuple[int, ...] | None = None  # that it has brought; None: not kept then, all that name it
+    succeeds: PilotId = PilotId(0)
+    has_left: bool = False
 
 
 class KeptSite(msgspec.Struct, array_like=True):
@@ -379,6 +381,8 @@ def _pilot(pilot: PilotRecord) -> KeptPilot:
         pilot.released,
         pilot.usage,
         tuple(pilot.executors),
+        pilot.succeeds,
+        pilot.has_left,
     )
 
 
@@ -423,12 +427,13 @@ def _restore_sites(state: State, kept: Snapshot) -> None:
             site.waits.extend(there.waits)
             state.defined_sites[there.name] = site
     for flying in kept.pilots:
-        fact = PilotAsked(flying.pilot, flying.site, flying.reason, flying.allocation, flying.cores)
+        fact = PilotAsked(flying.pilot, flying.site, flying.reason, flying.allocation, flying.cores, flying.succeeds)
         pilot = PilotRecord(fact, flying.asked)
         pilot.state, pilot.handle, pilot.released = flying.state, flying.handle, flying.released
         pilot.queued, pilot.started, pilot.usage = flying.queued, flying.started, flying.usage
         site = state.defined_sites[flying.site]
         pilots.add_pilot(state, site, pilot)
+        pilots.pilot_restored(site, pilot, flying.has_left)
         if pilot.released:
             site.leaving[flying.pilot] = pilot
         elif pilot.starting:

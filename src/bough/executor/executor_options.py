@@ -21,11 +21,10 @@ from bough.model.bounds import Finite, within
 from bough.model.ids import ExecutorId, read_bytes, read_seconds
 from bough.model.requirements import AttributeName, Attributes, AttributeText
 from bough.model.resources import OWN_PYTHON, Needs
-from bough.model.site_specs import ExecutorsPerHost, PilotId
+from bough.model.site_specs import ExecutorsPerHost, PilotId, drains_before
 from bough.wire.client_messages import VERSION
 from bough.wire.executor_messages import ExecutorHello, ExecutorWelcome
 
-_MARGIN = 60.0  # seconds before its end in which an executor begins nothing
 CONTAINER_COMMAND = "BOUGH_CONTAINER_COMMAND"  # see `model.commands.containers`
 _ENDING = 6.0  # seconds before its end in which it ends what still runs
 
@@ -44,7 +43,7 @@ class ExecutorLifetime(NamedTuple):
     @property
     def leaves_at(self) -> float:
         """From when on it takes nothing more."""
-        return self.until - min(_MARGIN, 0.1 * (self.until - self.started))
+        return self.until - drains_before(self.until - self.started)
 
     @property
     def ends_at(self) -> float:

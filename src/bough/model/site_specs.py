@@ -42,6 +42,7 @@ PolicyText = Annotated[str, Meta(max_length=200, pattern=r"^[A-Za-z0-9_.:=,-]*\Z
 KindName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z][a-z0-9_-]*\Z")]
 
 IDLE: Final = 60.0  # seconds after which an executor of a pilot that has nothing to do leaves
+_MARGIN: Final = 60.0
 WALLTIME: Final = 3600.0  # seconds of a batch job
 RESOURCE: Final = "site:"  # every executor of a pilot offers this with the name of its site behind it
 PLENTY: Final = 1_000_000  # of it
@@ -73,6 +74,7 @@ class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     poll: Duration = 0.0  # seconds between two looks at pilots that have brought no executor, 0: as its kind is
     executors_per_host: ExecutorsPerHost = 1  # that a pilot starts; they share its cores
     provisioning: PolicyText = ""  # the policy that says how many pilots there are; empty: the server's
+    resubmit: bool = False  # a pilot whose time ends has its successor in the queue before, while there is work
 
     @property
     def lifetime(self) -> Seconds:
@@ -121,6 +123,11 @@ def pilot_cores(spec: SiteSpec, of_one: float) -> float:
     if spec.executors_per_host > 1:
         return spec.cores_per_pilot or of_one * spec.executors_per_host
     return of_one or spec.cores_per_pilot
+
+
+def drains_before(lifetime: Seconds) -> Seconds:
+    """Seconds before its end in which an executor begins nothing more, if it has so many in all."""
+    return min(_MARGIN, 0.1 * lifetime)
 
 
 def least_pilots(spec: SiteSpec) -> int:

@@ -2,7 +2,8 @@
 
 A kind is made for one site with its definition and `Surroundings`; it must pass `bough.testing.site_conformance`.
 Rules: `submit` is idempotent by the pilot's number: what was taken before is found, not started again. What went wrong
-is a `SiteError` whose message says what to do. A pilot outlives the connection to its site.
+is a `SiteError` whose message says what to do; a site that has enough pilots for now says `SiteFull`. A pilot outlives
+the connection to its site. What only some kinds can do is a protocol of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from bough.errors import UnknownName, did_you_mean
+from bough.errors import SiteError, UnknownName, did_you_mean
 from bough.model.site_specs import PilotId, SiteSpec
 
 
@@ -77,6 +78,27 @@ class TakesLogin(Protocol):
 
     def login_words(self) -> list[str]:
         """The command that opens it; none: it stands."""
+
+
+@runtime_checkable
+class SubmitsMany(Protocol):
+    """A kind that can start several pilots at once, at a lower price than one by one."""
+
+    async def submit_many(self, pilots: Sequence[PilotId], seconds: float) -> Mapping[PilotId, str | SiteError]:
+        """As `submit` for each, in order, no faster than `submit_rate`, for at most about so many seconds.
+
+        What came of each: the site's own name for it, or what went wrong, which concerns that pilot alone. At least one
+        is tried; those that there was no time for are not in the answer.
+        """
+
+
+@runtime_checkable
+class TellsRoom(Protocol):
+    """A kind whose site may say what is free there."""
+
+    @property
+    def room(self) -> int | None:
+        """How many pilots could start at once, as the last `statuses` found out; None: that did not."""
 
 
 MakeKind = Callable[[str, SiteSpec, Surroundings], SiteKind]

@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from bough.model.site_specs import PilotId
-from bough.sites.site_kind import PilotStatus, SiteKind
+from bough.sites.site_kind import PilotStatus, SiteKind, SubmitsMany
 
 _PATIENCE: Final = 60.0  # seconds for something to come true
+_MANY: Final = (PilotId(3), PilotId(4), PilotId(5))  # for kinds that can start several at once
 
 
 async def check_site_kind(make: Callable[[], SiteKind]) -> None:
@@ -39,8 +40,10 @@ async def check_site_kind(make: Callable[[], SiteKind]) -> None:
         await kind.cancel({first: handles[first], unknown: "unheard of"})
         await _until_gone(kind, {first: handles[first]})
         assert (await kind.statuses({second: handles[second]}))[second].alive, "another pilot was cancelled as well"
+        if isinstance(kind, SubmitsMany):
+            await _check_many(kind, second, handles[second])
     finally:
-        everything = {first: "", second: ""}
+        everything = dict.fromkeys((first, second, *_MANY), "")
         await kind.cancel(everything)
         await _until_gone(kind, everything)
         await kind.forget()
@@ -54,6 +57,26 @@ async def _check_steps(kind: SiteKind) -> None:
         assert found.ok, f"{step}: {found.text}"
         assert found.text, f"{step}: no word"
         assert "\n" not in found.text, f"{step}: more than one line"
+
+
+async def _check_many(kind: SiteKind, known: PilotId, handle: str) -> None:
+    """Several at once, one of them known: all have names of their own, and nothing is started twice."""
+    assert isinstance(kind, SubmitsMany)
+    found: dict[PilotId, str] = {}
+    for _ in range(2):
+        left = [known, *_MANY]
+        async with asyncio.timeout(_PATIENCE):
+            while left:
+                came = await kind.submit_many(left, 1.0)
+                assert came, "nothing was tried"
+                assert set(came) <= set(left), "what was not asked for was started"
+                for pilot, one in came.items():
+                    assert isinstance(one, str), f"pilot {pilot}: {one}"
+                    assert found.setdefault(pilot, one) == one, f"pilot {pilot} was started twice"
+                left = [pilot for pilot in left if pilot not in came]
+    assert found[known] == handle, "a pilot that was submitted before was started again"
+    assert len(set(found.values())) == len(found), "two pilots have one name"
+    assert all(status.alive for status in await _statuses(kind, found)), "a pilot is not there"
 
 
 async def _until_gone(kind: SiteKind, pilots: Mapping[PilotId, str]) -> None:

@@ -26,6 +26,30 @@ QSTAT = """<?xml version='1.0'?>
   </job_info>
 </job_info>
 """
+QUEUES = """<?xml version='1.0'?>
+<job_info  xmlns:xsd="http://arc.liv.ac.uk/repos/darcs/sge/source/dist/util/resources/schemas/qstat/qstat.xsd">
+  <queue_info>
+    <Queue-List>
+      <name>main.q@one</name><slots_used>3</slots_used><slots_resv>0</slots_resv><slots_total>8</slots_total>
+      <job_list state="running"><JB_job_number>1</JB_job_number><state>r</state><slots>3</slots></job_list>
+    </Queue-List>
+    <Queue-List>
+      <name>main.q@two</name><slots_used>0</slots_used><slots_resv>1</slots_resv><slots_total>8</slots_total>
+    </Queue-List>
+    <Queue-List>
+      <name>main.q@gone</name><slots_used>0</slots_used><slots_resv>0</slots_resv><slots_total>8</slots_total>
+      <state>au</state>
+    </Queue-List>
+    <Queue-List>
+      <name>other.q@one</name><slots_used>0</slots_used><slots_resv>0</slots_resv><slots_total>8</slots_total>
+    </Queue-List>
+  </queue_info>
+  <job_info>
+    <job_list state="pending"><JB_job_number>2</JB_job_number><state>qw</state><slots>3</slots></job_list>
+    <job_list state="pending"><JB_job_number>3</JB_job_number><state>hqw</state><slots>9</slots></job_list>
+  </job_info>
+</job_info>
+"""
 JOB = JobRequest(
     "bough-abc-1", "/home/me/p/1", "/home/me/p/1/start", 2, 7200, "main.q", "proj", {"pe": "mp", "l": "a=1"}
 )
@@ -49,6 +73,16 @@ def test_what_qstat_says() -> None:
     for code, out in ((1, QSTAT), (0, "error: commlib error")):
         with pytest.raises(ValueError):
             system.read_statuses(code, out, "commlib error")
+
+
+def test_what_grid_engine_has_free() -> None:
+    system = GridEngine()
+    assert system.read_room([QUEUES], JOB) == 2 + 3 - 2  # of two slots each; the job that waits takes two of these
+    assert system.read_room([QUEUES], JOB._replace(cores=1, partition="")) == 5 + 7 + 8 - 3
+    assert system.read_room([QUEUES], JOB._replace(cores=8)) == 0
+    with pytest.raises(ValueError):
+        system.read_room(["error: commlib error"], JOB)
+    assert not Flux().ask_room(JOB)
 
 
 def test_the_number_of_a_job_of_grid_engine() -> None:

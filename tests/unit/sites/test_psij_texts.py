@@ -14,6 +14,7 @@ from bough.sites.batch.batch_system import (
     JobRequest,
     JobStatus,
     find_batch_system,
+    is_full,
     is_passing,
     last_line,
 )
@@ -175,6 +176,60 @@ def test_an_unknown_batch_system_is_named_with_those_that_are_known() -> None:
 )
 def test_what_may_be_otherwise_in_a_moment(said: str, passing: bool) -> None:
     assert is_passing(said) is passing
+
+
+@pytest.mark.parametrize(
+    ("said", "full"),
+    [
+        ("sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying", True),
+        ("sbatch: error: Slurm job queue full, sleeping and retrying", True),
+        (
+            "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed",
+            True,
+        ),
+        ("sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed", True),
+        ("qsub: would exceed queue's per-user limit of jobs in 'Q' state", True),
+        ("qsub: Maximum number of jobs already in queue", True),
+        ("Unable to run job: job rejected: Only 5 jobs are allowed per user (current job count: 5)", True),
+        ("Pending job threshold reached. Retrying in 60 seconds...", True),
+        ("sbatch: error: AssocMaxCpuPerJobLimit\nsbatch: error: Batch job submission failed", False),
+        ("sbatch: error: Unable to contact slurm controller (connect failure)", False),
+    ],
+)
+def test_that_no_more_jobs_are_taken(said: str, full: bool) -> None:
+    assert is_full(said) is full
+
+
+SINFO = """main* mix 3/5/0/8
+main* idle 0/8/0/8
+main* idle* 0/8/0/8
+main* drain 0/0/8/8
+main* idle~ 0/8/0/8
+other idle 0/8/0/8
+"""
+WAITING = """main 3 1 Resources
+main 16 2 Dependency
+other,main 2 1 Priority
+other 8 1 Priority
+main 1 1 None
+main 1 1 ReqNodeNotAvail, UnavailableNodes:a1
+"""
+
+
+def test_what_slurm_has_free() -> None:
+    slurm = system("slurm")
+    assert [words[0] for words in slurm.ask_room(job())] == ["sinfo", "squeue"]
+    assert slurm.read_room([SINFO, ""], job()) == 2 + 4 + 4
+    assert slurm.read_room([SINFO, WAITING], job()) == 10 - 2 - 1 - 1
+    assert slurm.read_room([SINFO, ""], job(partition="")) == 10
+    assert slurm.read_room([SINFO, ""], job(partition="other", cores=3)) == 2
+    assert slurm.read_room([SINFO, WAITING], job(partition="other", cores=8)) == 0
+    assert slurm.read_room([SINFO, ""], job(cores=0)) == 2  # whole nodes
+    assert slurm.read_room(["", ""], job()) == 0
+    assert not system("pbs").ask_room(job())
+    for wrong in ("main* mix 3/x/0/8", "main* mix 3"):
+        with pytest.raises((ValueError, LookupError)):
+            slurm.read_room([wrong, ""], job())
 
 
 def test_the_last_line_that_says_something() -> None:

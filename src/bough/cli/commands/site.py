@@ -282,6 +282,8 @@ def _details(site: dict[str, Any]) -> list[str]:
         lines.append(f"pilot {pilot['pilot']} is {pilot['state']}{called}, asked for {age} ago")
     if site.get("waits"):
         lines.append(f"the last pilots waited: {', '.join(show_seconds(wait) for wait in site['waits'][-5:])}")
+    if site.get("room") is not None:
+        lines.append(f"free now, as the site says: room for {counted(site['room'], 'pilot')}")
     if site.get("core_hours"):
         hours = site["core_hours"]
         parts = ", ".join(f"{hours[name]:.3g} {word}" for name, word in _HOURS.items())

@@ -283,6 +283,7 @@ class SiteInfo(msgspec.Struct, frozen=True):
     rests_until: Seconds = 0.0  # no pilot is asked for before
     trouble: str = ""  # what the last pilot said that failed
     deadline: Seconds = 0.0  # while it is away: when what runs there must have ended
+    room: int | None = None  # pilots that could start at once, as the site says
 
 
 class ExecutorCounts(msgspec.Struct, frozen=True):
@@ -398,6 +399,7 @@ def as_site(site: SiteRecord) -> SiteInfo:
         site.rests_until,
         site.trouble,
         site.deadline,
+        site.room,
     )
 
 

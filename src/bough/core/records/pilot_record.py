@@ -22,8 +22,8 @@ class PilotRecord:
     """See the module; a policy sees it as a `PilotView`."""
 
     __slots__ = (
-        *("allocation", "asked", "cores", "executors", "handle", "id"),
-        *("queued", "reason", "released", "site", "started", "state", "usage"),
+        *("allocation", "asked", "cores", "executors", "handle", "has_left", "id"),
+        *("queued", "reason", "released", "site", "started", "state", "succeeds", "usage"),
     )
 
     def __init__(self, fact: PilotAsked, asked: Seconds) -> None:
@@ -32,7 +32,9 @@ class PilotRecord:
         self.reason = fact.reason  # why it was asked for
         self.allocation = fact.allocation or fact.pilot  # the first of those that were asked for together
         self.cores = fact.cores  # that it was to bring, 0: not known then
+        self.succeeds = fact.succeeds  # the pilot whose place it is to take
         self.asked = asked  # when
+        self.has_left = False  # its last executor left in good order, and its site has not said that it ended
         self.queued: Seconds = 0.0  # when its site took it; 0: it has not
         self.started: Seconds = 0.0  # when its first executor joined
         self.state = PilotState.ASKED
@@ -53,7 +55,14 @@ class PilotRecord:
     @property
     def fact(self) -> PilotAsked:
         """By which it was asked for."""
-        return PilotAsked(self.id, self.site, self.reason, self.allocation, self.cores)
+        return PilotAsked(self.id, self.site, self.reason, self.allocation, self.cores, self.succeeds)
+
+    @property
+    def ends(self) -> Seconds | None:
+        """When its time is over, 0: its executors have left; None: that is not known, or far from being so."""
+        if self.has_left:
+            return 0.0
+        return max((executor.until for executor in self.executors.values()), default=0.0) or None
 
     @property
     def is_idle(self) -> bool:

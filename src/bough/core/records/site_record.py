@@ -96,6 +96,7 @@ class SiteRecord:
         "away",
         "by_hand",
         "deadline",
+        "ends",
         "executors",
         "failures",
         "idle",
@@ -112,6 +113,7 @@ class SiteRecord:
         "since",
         "spec",
         "starting",
+        "succeeded",
         "trouble",
         "usage",
         "waits",
@@ -137,9 +139,17 @@ class SiteRecord:
         self.leaving: dict[int, PilotRecord] = {}  # pilots that are not wanted any more, and have not ended
         self.starting: dict[int, PilotRecord] = {}  # pilots that are wanted and have not brought an executor
         self.idle: dict[int, PilotRecord] = {}  # pilots that may be idle: those that are not go when that is looked at
+        self.succeeded: dict[int, int] = {}  # pilots that have a successor: which
+        # when pilots end that are to have one, a heap; those that are gone or have one go when that is looked at
+        self.ends: list[tuple[Seconds, int]] = []
         self.waits: deque[Seconds] = deque(
             maxlen=RECENT
         )  # from asking for a pilot to its first executor, the last ones
         self.room: int | None = None  # pilots that could start at once, as the site said; None: it has not
         self.usage = SiteUsage()
         self.refrained = ""  # why the policy asked for nothing when it was asked last; not kept
+
+    @property
+    def places(self) -> int:
+        """How many pilots there are; one that is to end and its successor share a place."""
+        return len(self.pilots) - len(self.succeeded)

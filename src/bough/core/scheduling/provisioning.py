@@ -21,6 +21,7 @@ from bough.core import pilots
 from bough.core.lifecycle import executor_drained
 from bough.core.records.pilot_record import PilotRecord
 from bough.core.records.site_record import SiteRecord
+from bough.core.scheduling import successors
 from bough.core.scheduling.coming import coming, remaining
 from bough.core.state import State
 from bough.model.events import facts
@@ -56,8 +57,8 @@ class SiteChoice:
 
     @property
     def pilots(self) -> int:
-        """How many there are."""
-        return len(self._site.pilots)
+        """How many there are; one that is to end and its successor share a place."""
+        return self._site.places
 
     @property
     def starting(self) -> int:
@@ -308,11 +309,12 @@ class _Desk:
         cores = pilot_cores(site.spec, known.capacity.cores if known is not None else 0.0)
         first = PilotId(state.last_pilot + 1)
         for _ in range(min(count, pilots.room_at(state, site))):
-            pilot = PilotId(state.last_pilot + 1)
-            fact = facts.PilotAsked(pilot, site.name, _plain(reason), first, cores)
-            pilots.pilot_asked(state, None, fact)
-            self.written.append(fact)
-            self._orders.append(AskForPilot(pilot, site.name, first))
+            self._ask_one(facts.PilotAsked(PilotId(state.last_pilot + 1), site.name, _plain(reason), first, cores))
+
+    def _ask_one(self, fact: facts.PilotAsked) -> None:
+        pilots.pilot_asked(self._state, None, fact)
+        self.written.append(fact)
+        self._orders.append(AskForPilot(fact.pilot, fact.site, fact.allocation))
 
     def _may_go(self, pilot: PilotRecord) -> bool:
         site = self._state.defined_sites[pilot.site]
@@ -337,7 +339,7 @@ class _Desk:
     # --- what holds whatever the policy wishes -----------------------------------------------------
 
     def see_to_bounds(self) -> None:
-        """Budgets end pilots, minima keep them."""
+        """Budgets end pilots, minima keep them, and pilots that will end have successors where that is wanted."""
         for site in self._state.defined_sites.values():
             spec = site.spec
             assert spec is not None
@@ -345,6 +347,30 @@ class _Desk:
                 self._see_to_budget(site, spec.budget)
             if spec.min_pilots and not site.away:
                 self._see_to_minimum(site, least_pilots(spec), spec.idle)
+            if spec.resubmit and (site.ends or site.starting):
+                self._see_to_successors(site)
+
+    def _see_to_successors(self, site: SiteRecord) -> None:
+        """Ask for the successors of pilots that will end before one could come, as many as there is work for.
+
+        Those that wait when there is nothing left to do are withdrawn.
+        """
+        state = self._state
+        if not state.unfinished:
+            for pilot in [pilot for pilot in site.starting.values() if pilot.succeeds and self._may_go(pilot)]:
+                self._release(pilot, "there is nothing left to do")
+            return
+        due, later = successors.due(state, site)
+        if later is not None:
+            self._again(max(later, state.now + PERIOD / 10))
+        due = [pilot for pilot in due if pilots.may_have_successor(state, site, pilot)]
+        if not due:
+            return
+        view, choice = _View(state), SiteChoice(state, site)
+        for pilot in successors.worthwhile(view, choice, due):
+            number = PilotId(state.last_pilot + 1)
+            reason = successors.why(pilot, state.now)
+            self._ask_one(facts.PilotAsked(number, site.name, reason, number, choice.cores, PilotId(pilot.id)))
 
     def _see_to_budget(self, site: SiteRecord, budget: float) -> None:
         """Once it is used up, executors get nothing new, and pilots end that have nothing to do."""

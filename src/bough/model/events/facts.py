@@ -216,6 +216,7 @@ class PilotAsked(msgspec.Struct, frozen=True, array_like=True, tag="pa"):
     reason: Excerpt = ""  # why, in the words of the policy
     allocation: PilotId = PilotId(0)  # the first pilot of it; 0: itself
     cores: Cores = 0.0  # that it is to bring, 0: not known
+    succeeds: PilotId = PilotId(0)  # the pilot whose place it is to take; 0: it has one of its own
 
 
 class PilotQueued(msgspec.Struct, frozen=True, array_like=True, tag="pq"):

@@ -25,6 +25,7 @@ from bough.model.events.facts import (
     PilotEnded,
     PilotQueued,
     SiteDefined,
+    SiteHadRoom,
     SiteLeft,
     SiteRemoved,
     SiteReturned,
@@ -37,9 +38,10 @@ from bough.policies.policy_registry import load_provisioning
 from bough.server import socket_path
 from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ClientPeer, DeferredRequest, Handler
+from bough.server.service.pilot_submission import PilotSubmission
 from bough.server.service.stranger_gates import GuardedSocket
 from bough.server.turns.shell import Shell
-from bough.sites.site_kind import SiteKind, Surroundings, TakesLogin, check_within, find_kind
+from bough.sites.site_kind import SiteKind, Surroundings, TakesLogin, TellsRoom, check_within, find_kind
 from bough.transport import home
 from bough.transport.access import NO_CERTIFICATE, revoke_site_token, site_secret, site_token, token_bytes
 from bough.transport.admission import PeerListener
@@ -53,8 +55,6 @@ _RUNNING: Final = 10.0  # and at those that have, or longer if that is
 _SOON: Final = 0.5  # and after something happened that they may have to do with
 _LINGER: Final = 30.0  # seconds for which a connection without pilots is kept
 _AGAIN: Final = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds after which a site that was not reached is tried again
-_TRIES: Final = 8  # times that a pilot is submitted of which nobody knows whether it was taken
-_SUBMITTING: Final = 2.0  # seconds after which those that are there are looked at, before more are submitted
 _LEAVING: Final = 60.0  # seconds in which pilots of a site that is removed have ended
 _LEAVE_TIME: Final = 3.0  # seconds in which executors that are told to leave have left
 _GRACE: Final = 0.0  # seconds that tasks of theirs get: there are none
@@ -81,12 +81,12 @@ class SiteDesk:
         self._quick = 0  # looks that follow each other soon
         self._failures = 0  # attempts in a row to reach it
         self.trouble = ""  # why it was not reached
-        self._poll, self._gap = _paces(spec)
-        self._next_submit = 0.0  # by the clock of the loop
+        self._is_open = False  # in this look it was
+        self._poll = _pace(spec)
         site = shell.queries.site(name)
         self.is_lost = site is not None and bool(site.pilots)  # it has pilots, and is not reached, or not any more
-        # pilots that were perhaps taken, and how often that was tried; at first, what the server before has left
-        self._unsure = {pilot.pilot: 1 for pilot in (site.pilots if site is not None else ()) if _is_asked(pilot)}
+        before = [pilot.pilot for pilot in (site.pilots if site is not None else ()) if _is_asked(pilot)]
+        self._submission = PilotSubmission(name, spec, shell.loop.time, before)
         listener, self._socket = socket_path.bind_lasting(home.server_dir(), f"site-{name}")
         self._door = GuardedSocket(listener, _doorman(name, make_peer), f"a peer at site {name}")
         self._task: asyncio.Task[None] | None = None
@@ -134,13 +134,19 @@ class SiteDesk:
         """From now on pilots are started otherwise."""
         new = self._make_kind(spec)
         old, self.kind = self.kind, new
-        self._poll, self._gap = _paces(spec)
+        self._poll = _pace(spec)
+        self._submission.redefine(spec)
         await old.close()
         self.look_soon()
 
     def _on_lost(self) -> None:
         self.is_lost = True
         self.look_soon()
+
+    @property
+    def full(self) -> str:
+        """Why the site takes no more pilots for now; empty: it does."""
+        return self._submission.full
 
     def look_soon(self) -> None:
         """Something happened that its pilots may have to do with."""
@@ -162,6 +168,7 @@ class SiteDesk:
         site = self._shell.queries.site(self.name)
         if site is None or not site.pilots:
             return await self._rest()
+        self._is_open = False
         try:
             await self._care(site)
         except SiteError as error:
@@ -187,29 +194,27 @@ class SiteDesk:
     def _pause(self) -> Seconds:
         site = self._shell.queries.site(self.name)
         pilots = site.pilots if site is not None else ()
-        if any(_is_asked(pilot) and pilot.pilot not in self._unsure for pilot in pilots):
-            return 0.0  # there was no time for these
-        if self._quick:
+        submits = self._submission.pause([pilot.pilot for pilot in pilots if _is_asked(pilot)])
+        if self._quick and submits != 0.0:
             self._quick -= 1
-            return max(_SOON, self._poll / 10)
-        if any(pilot.pilot in self._unsure for pilot in pilots):
-            return _STARTING
-        return (
-            self._poll if any(pilot.state is not PilotState.RUNNING for pilot in pilots) else max(_RUNNING, self._poll)
-        )
+            looks = max(_SOON, self._poll / 10)
+        elif any(pilot.state is not PilotState.RUNNING for pilot in pilots):
+            looks = self._poll
+        else:
+            looks = max(_RUNNING, self._poll)
+        return looks if submits is None else min(looks, submits)
 
     async def _care(self, site: SiteInfo) -> None:
         leaves = site.is_away and self._shell.clock.now() >= site.deadline
         asked = [pilot for pilot in site.pilots if _is_asked(pilot)]
         there = [pilot for pilot in site.pilots if pilot not in asked]
-        numbers = {pilot.pilot for pilot in asked}
-        self._unsure = {pilot: tries for pilot, tries in self._unsure.items() if pilot in numbers}
+        self._submission.keep_only({pilot.pilot for pilot in asked})
         needless = [pilot for pilot in asked if pilot.released]
         asked = [pilot for pilot in asked if not pilot.released]
-        await self._give_up([pilot for pilot in needless if pilot.pilot in self._unsure])
+        await self._give_up([pilot for pilot in needless if self._submission.is_unsure(pilot.pilot)])
         await self._tell(*(PilotEnded(pilot.pilot, pilot.released) for pilot in needless))
         if site.is_away:
-            await self._give_up([pilot for pilot in asked if pilot.pilot in self._unsure])
+            await self._give_up([pilot for pilot in asked if self._submission.is_unsure(pilot.pilot)])
             await self._tell(*(PilotEnded(pilot.pilot, "its site left before it was started") for pilot in asked))
         elif asked:
             await self._submit(asked)
@@ -222,45 +227,35 @@ class SiteDesk:
             await self.kind.cancel({pilot.pilot: pilot.handle for pilot in unwanted})
         found = await self.kind.statuses({pilot.pilot: pilot.handle for pilot in there})
         gone = [pilot for pilot in there if pilot.pilot in found and not found[pilot.pilot].alive]
+        if gone:
+            self._submission.make_room()
         await self._tell(*(self._ended(pilot, found[pilot.pilot].reason, site) for pilot in gone))
+        await self._tell_room()
+
+    async def _tell_room(self) -> None:
+        """Tell what the site says is free, less what was asked for and the site does not know of yet."""
+        room = self.kind.room if isinstance(self.kind, TellsRoom) else None
+        site = self._shell.queries.site(self.name)
+        if room is not None and site is not None and site.pilots:
+            await self._tell(SiteHadRoom(self.name, max(0, room - sum(map(_is_asked, site.pilots)))))
 
     async def _submit(self, asked: Sequence[PilotInfo]) -> None:
-        """Submit them, no faster than the site wants, and no longer than for a while: there is more to do."""
+        """Submit some of them, and tell what came of it."""
         await self.kind.open()  # if that fails, all have failed
-        clock = self._shell.loop.time
-        until = clock() + _SUBMITTING
-        for pilot in sorted(asked, key=lambda pilot: self._unsure.get(pilot.pilot, 0)):
-            if clock() > until:
-                return
-            await asyncio.sleep(max(0.0, self._next_submit - clock()))
-            self._next_submit = clock() + self._gap
-            try:
-                handle = await self.kind.submit(pilot.pilot)
-            except SiteError as error:
-                await self._not_taken(pilot, error)
-            else:
-                self._unsure.pop(pilot.pilot, None)
-                logs.info("pilot-started", f"pilot {pilot.pilot} was started at site {self.name}: {handle}")
-                await self._tell(PilotQueued(pilot.pilot, handle))
-
-    async def _not_taken(self, pilot: PilotInfo, error: SiteError) -> None:
-        """A submission failed; if nobody knows whether it did, the pilot is submitted again, which finds it."""
-        tries = self._unsure.get(pilot.pilot, 0) + 1
-        if error.transient:
-            self._unsure[pilot.pilot] = tries
-            if tries <= _TRIES:
-                logs.warning("pilot-unsure", f"pilot {pilot.pilot} at site {self.name} was perhaps not taken: {error}")
-                return
-            await self._give_up([pilot])
-        self._unsure.pop(pilot.pilot, None)
-        await self._tell(self._failed(pilot, str(error)))
+        self._is_open = True
+        by_number = {pilot.pilot: pilot for pilot in asked}
+        came = await self._submission.submit(self.kind, list(by_number))
+        for number, handle in came.taken.items():
+            logs.info("pilot-started", f"pilot {number} was started at site {self.name}: {handle}")
+        await self._tell(*(PilotQueued(number, handle) for number, handle in came.taken.items()))
+        await self._give_up([by_number[number] for number in came.given_up])
+        await self._tell(*(self._failed(by_number[number], reason) for number, reason in came.failed.items()))
 
     async def _give_up(self, pilots: Sequence[PilotInfo]) -> None:
         """Nobody wants these any more, of which nobody knows whether they are there."""
         if pilots:
             await self.kind.cancel({pilot.pilot: "" for pilot in pilots})
-            for pilot in pilots:
-                self._unsure.pop(pilot.pilot, None)
+            self._submission.forget([pilot.pilot for pilot in pilots])
 
     def _ended(self, pilot: PilotInfo, reason: str, site: SiteInfo) -> PilotEnded:
         """It is not there any more; if it brought no executor, and nobody wanted it to end, it has failed."""
@@ -278,18 +273,22 @@ class SiteDesk:
         return PilotEnded(pilot.pilot, reason[:_LONGEST], failed=True)
 
     async def _could_not(self, site: SiteInfo, error: SiteError) -> Seconds:
-        """The site was not reached: what was asked for has failed, what runs there is looked for again."""
+        """The site was not reached: what was asked for has failed, what runs there is looked for again.
+
+        If only a command there went wrong, what was asked for is submitted later.
+        """
         if self.trouble != str(error):
             logs.warning("site-unreached", f"site {self.name} is not reached: {error}")
         self.trouble = str(error)
-        asked = [pilot for pilot in site.pilots if _is_asked(pilot) and pilot.pilot not in self._unsure]
+        asked = [pilot for pilot in site.pilots if _is_asked(pilot) and not self._submission.is_unsure(pilot.pilot)]
+        asked = [] if self._is_open else asked
         await self._tell(*(PilotEnded(pilot.pilot, pilot.released) for pilot in asked if pilot.released))
         await self._tell(*(self._failed(pilot, str(error)) for pilot in asked if not pilot.released))
         pause = _AGAIN[min(self._failures, len(_AGAIN) - 1)]
         self._failures += 1
         return pause
 
-    async def _tell(self, *facts: PilotQueued | PilotEnded) -> None:
+    async def _tell(self, *facts: PilotQueued | PilotEnded | SiteHadRoom) -> None:
         """Tell the core, and wait until that is written."""
         if facts:
             await tell(self._shell, *facts)
@@ -378,9 +377,9 @@ class PilotManager:
         return _peer_of(site, self._make_peer)
 
     def trouble(self, site: str) -> str:
-        """Why a site is not reached; empty: it is, or there is no need to."""
+        """Why a site is not reached, or takes no more pilots; empty: it is and does, or there is no need to."""
         desk = self._desks.get(site)
-        return desk.trouble if desk is not None else ""
+        return desk.trouble or desk.full if desk is not None else ""
 
     def _open(self, name: str, spec: SiteSpec) -> SiteDesk:
         desk = self._desks[name] = SiteDesk(self._shell, name, spec, self._make_peer, self._listens)
@@ -517,9 +516,9 @@ def _is_asked(pilot: PilotInfo) -> bool:
     return pilot.state is PilotState.ASKED and not pilot.handle
 
 
-def _paces(spec: SiteSpec) -> tuple[Seconds, Seconds]:
-    """Seconds between two looks at pilots that wait, and between two submissions."""
-    return spec.poll or (_STARTING if spec.batch == "none" else _WAITING), 1.0 / spec.submit_rate
+def _pace(spec: SiteSpec) -> Seconds:
+    """Seconds between two looks at pilots that wait."""
+    return spec.poll or (_STARTING if spec.batch == "none" else _WAITING)
 
 
 def _same_place(one: SiteSpec, other: SiteSpec) -> bool:

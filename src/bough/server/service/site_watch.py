@@ -226,6 +226,7 @@ class SiteWatch:
             "problem": self._reached(site.name) or site.trouble,
             "no_more": queries.why_no_pilot(site.name),
             "waits": queries.site_waits(site.name),
+            "room": site.room,
             "core_hours": msgspec.structs.asdict(usage) if usage is not None else {},
         }
 

@@ -12,19 +12,34 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from bough.errors import SiteError, UserError
+from bough.errors import SiteError, SiteFull, UserError
 from bough.model.plurals import counted
 from bough.model.site_specs import PilotId, SiteSpec
-from bough.sites.batch.batch_system import BatchSystem, JobRequest, JobStatus, find_batch_system, is_passing, last_line
+from bough.sites.batch.batch_system import (
+    ENDS,
+    WAITS,
+    BatchSystem,
+    JobRequest,
+    JobStatus,
+    find_batch_system,
+    is_full,
+    is_passing,
+    last_line,
+)
 from bough.sites.head.errands import PATIENCE
 from bough.sites.head.head_relay import HeadRelay
 from bough.sites.head.head_site import HeadSite
 from bough.sites.site_kind import Checked, PilotStatus, Surroundings
 
 _SETTLING: Final = 10.0  # seconds after which a submission without an answer has been heard, or never will be
+
+
+_NUMBER: Final = "bough0pilot0number"  # stands for it in texts
+_ROOM_POLL: Final = 10.0  # seconds between two questions of what is free
 
 
 class BatchSite(HeadSite):
@@ -36,7 +51,10 @@ class BatchSite(HeadSite):
         if spec.batch == "none":
             raise UserError(f"site {name} has no batch system: say --batch slurm, or another one")
         self._system: BatchSystem = find_batch_system(spec.batch)
-        self._system.script(_request(spec, "check", "/", "/"))  # what it cannot do is refused now
+        self._plain = _request(spec, "check", "/", "/")  # a job like those of its pilots
+        self._system.script(self._plain)  # what it cannot do is refused now
+        self.room: int | None = None  # see `TellsRoom`
+        self._room_due = 0.0  # when that may be asked for again
         self._prefix = f"bough-{around.key[:12]}-"
         super().__init__(name, spec, around)
         self._relay = HeadRelay(name, spec.relay_address, self._errand, self._digest)
@@ -75,53 +93,92 @@ class BatchSite(HeadSite):
 
     async def submit(self, pilot: PilotId) -> str:
         """Submit a job, unless it was before."""
+        found = (await self.submit_many([pilot], 0.0))[pilot]
+        if isinstance(found, SiteError):
+            raise found
+        return found
+
+    async def submit_many(self, pilots: Sequence[PilotId], seconds: float) -> Mapping[PilotId, str | SiteError]:
+        """Submit jobs in one errand, unless they were before; those without a clear answer are looked for by name."""
         await self.open()
-        found = await self._submit(pilot, again=False)
-        if "tried" in found:
-            jobs = await self._jobs_of({pilot})
-            if jobs:
-                return await self._only(jobs[pilot])
-            if found["tried"] < min(_SETTLING, self._spec.patience):
-                raise SiteError(f"nobody knows whether {self._spec.batch} has taken pilot {pilot}", transient=True)
-            found = await self._submit(pilot, again=True)
-        return await self._taken(pilot, found["did"])
+        answers = await self._submit(pilots, seconds, again=False)
+        found = await self._settle(answers)
+        settled = min(_SETTLING, self._spec.patience)
+        again = [pilot for pilot in _unheard(found) if answers[pilot].get("tried", 0.0) >= settled]
+        if again:
+            found |= await self._settle(await self._submit(again, seconds, again=True))
+        return found
 
-    async def _submit(self, pilot: PilotId, *, again: bool) -> dict[str, Any]:
-        folder = os.path.join(self._there["folder"], "pilots", str(pilot))
-        job = _request(self._spec, self._prefix + str(pilot), folder, os.path.join(folder, "start"))
-        return await self._errand(
+    async def _submit(self, pilots: Sequence[PilotId], seconds: float, *, again: bool) -> dict[PilotId, dict[str, Any]]:
+        """What came of each; those that there was no time for are not in it."""
+        spec, system = self._spec, self._system
+        folder = os.path.join(self._there["folder"], "pilots", _NUMBER)
+        job = _request(spec, self._prefix + _NUMBER, folder, os.path.join(folder, "start"))
+        script, words = system.script(job), system.submit(os.path.join(folder, "job"))  # made once: it takes its time
+        jobs = [
+            {
+                **self._executor(pilot),
+                "script": script.replace(_NUMBER, str(pilot)),
+                "submit": [word.replace(_NUMBER, str(pilot)) for word in words],
+            }
+            for pilot in pilots
+        ]
+        found = await self._errand(
             "submit",
-            patience=self._spec.patience + PATIENCE,
+            patience=seconds + spec.patience + PATIENCE,
+            jobs=jobs,
             again=again,
-            script=self._system.script(job),
-            submit=self._system.submit(os.path.join(folder, "job")),
-            by_stdin=self._system.by_stdin,
-            walltime=self._spec.lifetime,
-            more="" if self._spec.cores_per_pilot else f"--cores {self._system.all_cores}",
-            limit=self._spec.patience,
-            **self._executor(pilot),
+            seconds=seconds,
+            gap=1.0 / spec.submit_rate,
+            by_stdin=system.by_stdin,
+            walltime=spec.lifetime,
+            more="" if spec.cores_per_pilot else f"--cores {system.all_cores}",
+            limit=spec.patience,
+            waits=WAITS,
+            ends=ENDS,
         )
+        return {pilot: found["pilots"][str(pilot)] for pilot in pilots if str(pilot) in found["pilots"]}
 
-    async def _taken(self, pilot: PilotId, did: dict[str, Any]) -> str:
-        """The number of a job that was submitted; if the command does not say it, the job may be there all the same."""
-        problem = f"{self._spec.batch} has not answered within {self._spec.patience:g} s"
-        passing = True
+    async def _settle(self, answers: Mapping[PilotId, dict[str, Any]]) -> dict[PilotId, str | SiteError]:
+        """The jobs of pilots that were submitted; if a command does not say it, the job may be there all the same."""
+        found = {pilot: self._read_answer(pilot, answer) for pilot, answer in answers.items()}
+        unclear = _unheard(found)
+        nowhere = [pilot for pilot in unclear if "missing" in answers[pilot].get("did", {})]  # there is nobody to ask
+        if not unclear:
+            return found
+        try:
+            jobs = await self._jobs_of(unclear) if not nowhere else {}
+            await self._cancel(job for those in jobs.values() for job in those[1:])  # one of a pilot is enough
+        except SiteError as error:  # they are there or not: that is found out later
+            return found | {pilot: SiteError(str(error), transient=True) for pilot in unclear}
+        found |= {pilot: those[0] for pilot, those in jobs.items()}
+        refused = [pilot for pilot in unclear if _is_sure(found[pilot], answers[pilot])]
+        if refused:
+            await self._errand("ended", pilots=refused)
+        return found
+
+    def _read_answer(self, pilot: PilotId, answer: dict[str, Any]) -> str | SiteError:
+        """The number of a job, or what is known instead."""
+        batch, did = self._spec.batch, answer.get("did")
+        if did is None:
+            return SiteError(f"nobody knows whether {batch} has taken pilot {pilot}", transient=True)
         if "missing" in did:
-            raise SiteError(self._no_command(did["missing"]))
-        if "code" in did:
-            try:
-                if not did["code"]:
-                    return self._system.job_id(did["out"])
-                problem = last_line(did["said"]) or last_line(did["out"]) or f"it ended with exit code {did['code']}"
-                passing = is_passing(did["said"] + did["out"])
-            except ValueError as error:
-                problem = str(error)
-        jobs = await self._jobs_of({pilot})
-        if jobs:
-            return await self._only(jobs[pilot])
-        if not passing:
-            await self._errand("ended", pilots=[pilot])
-        raise SiteError(f"{self._spec.batch}: {problem}", transient=passing)
+            return SiteError(self._no_command(did["missing"]))
+        if "trouble" in did:
+            return SiteError(f"{self._connection.host}: {did['trouble']}")
+        said = did["said"] + did["out"]
+        line = last_line(did["said"]) or last_line(did["out"])
+        if (did.get("code") or "slow" in did) and is_full(said):
+            return SiteFull(f"{batch} takes no more jobs for now: {line}")
+        if "slow" in did:
+            return SiteError(f"{batch} has not answered within {self._spec.patience:g} s", transient=True)
+        if did["code"]:
+            problem = line or f"it ended with exit code {did['code']}"
+            return SiteError(f"{batch}: {problem}", transient=is_passing(said))
+        try:
+            return self._system.job_id(did["out"])
+        except ValueError as error:
+            return SiteError(f"{batch}: {error}", transient=True)
 
     async def statuses(self, pilots: Mapping[PilotId, str]) -> Mapping[PilotId, PilotStatus]:
         """Ask for all of them at once; the last words of those that are gone are fetched."""
@@ -131,10 +188,12 @@ class BatchSite(HeadSite):
         if nameless:
             handles |= {pilot: jobs[0] for pilot, jobs in (await self._jobs_of(nameless)).items()}
         found: Mapping[str, JobStatus] = {}
+        self.room = None
         if handles:
-            [did] = await self._ask([self._system.ask_statuses(handles.values())])
+            did, *told = await self._ask([self._system.ask_statuses(handles.values()), *self._questions_of_room()])
             await self._relay.mend(self._relay_said)
             found = self._read(did)
+            self.room = self._read_room(told)
         gone = {
             pilot: found.get(handles.get(pilot, ""), JobStatus(False))
             for pilot in pilots
@@ -145,6 +204,23 @@ class BatchSite(HeadSite):
             pilot: PilotStatus(False, gone[pilot].reason or words[str(pilot)]) if pilot in gone else PilotStatus(True)
             for pilot in pilots
         }
+
+    def _questions_of_room(self) -> list[list[str]]:
+        """Ask what is free along with the statuses, but not every time: the batch system serves others, too."""
+        now = time.monotonic()
+        if now < self._room_due:
+            return []
+        self._room_due = now + (self._spec.poll or _ROOM_POLL)
+        return self._system.ask_room(self._plain)
+
+    def _read_room(self, told: list[dict[str, Any]]) -> int | None:
+        """What is free, if all of the answers are there and can be read."""
+        if not told or any(did.get("code", 1) for did in told):
+            return None
+        try:
+            return self._system.read_room([did["out"] for did in told], self._plain)
+        except (ValueError, LookupError):
+            return None
 
     async def cancel(self, pilots: Mapping[PilotId, str]) -> None:
         """End their jobs, also those that nobody knows the number of."""
@@ -171,11 +247,6 @@ class BatchSite(HeadSite):
             if name in names:
                 found.setdefault(names[name], []).append(job)
         return found
-
-    async def _only(self, jobs: list[str]) -> str:
-        """One of a pilot's jobs; others are ended."""
-        await self._cancel(jobs[1:])
-        return jobs[0]
 
     async def _cancel(self, jobs: Iterable[str]) -> None:
         numbers = list(jobs)
@@ -214,6 +285,18 @@ class BatchSite(HeadSite):
             said = last_line(did["said"]) or last_line(did["out"]) or f"exit code {did['code']}"
             raise SiteError(f"{self._spec.batch} does not list jobs: {said}", transient=True)
         return str(did["out"])
+
+
+def _unheard(found: Mapping[PilotId, str | SiteError]) -> list[PilotId]:
+    """Those that nobody knows to be there."""
+    return [pilot for pilot, one in found.items() if isinstance(one, SiteError)]
+
+
+def _is_sure(found: str | SiteError, answer: Mapping[str, Any]) -> bool:
+    """Whether a submission was surely not taken, so that nothing need be remembered of it."""
+    if isinstance(found, SiteFull):
+        return "code" in answer["did"]
+    return isinstance(found, SiteError) and not found.transient
 
 
 def _request(spec: SiteSpec, name: str, folder: str, start: str) -> JobRequest:

@@ -21,6 +21,16 @@ _PASSING: Final = re.compile(
     re.IGNORECASE,
 )
 
+# what they say when the user has as many jobs there as he may have, or the batch system as many as it takes
+_FULL: Final = re.compile(
+    r"MaxSubmitJob|job queue full|unable to accept job|sleeping and retrying|maximum number of jobs"
+    r"|would exceed .*limit|jobs are allowed per user|too many jobs|job (slot|threshold|pending) limit"
+    r"|pending job threshold",
+    re.IGNORECASE,
+)
+WAITS: Final = r"sleeping and retrying|[Rr]etrying in \d+ seconds"  # and when they wait for that to change
+ENDS: Final = f"(?i){_PASSING.pattern}|{_FULL.pattern}"  # after which submitting others is of no use
+
 _EMPTY_WORDS: Final = ("Exiting.",)
 
 
@@ -88,6 +98,12 @@ class BatchSystem(Protocol):
     def cancel(self, jobs: Iterable[str]) -> list[str]:
         """The command that ends these jobs."""
 
+    def ask_room(self, job: JobRequest) -> list[list[str]]:
+        """The commands that tell what is free for jobs like this one; none: it cannot tell."""
+
+    def read_room(self, outs: Sequence[str], job: JobRequest) -> int:
+        """How many such jobs could start at once, once those that wait before them have started."""
+
 
 def find_batch_system(name: str) -> BatchSystem:
     """A batch system by its name."""
@@ -111,6 +127,11 @@ def find_batch_system(name: str) -> BatchSystem:
 def is_passing(text: str) -> bool:
     """Whether what a command says may be otherwise in a moment, or may be untrue."""
     return _PASSING.search(text) is not None
+
+
+def is_full(text: str) -> bool:
+    """Whether what a command says is that no more jobs are taken for now."""
+    return _FULL.search(text) is not None
 
 
 def last_line(text: str) -> str:

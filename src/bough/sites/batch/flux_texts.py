@@ -68,3 +68,11 @@ class Flux:
     def cancel(self, jobs: Iterable[str]) -> list[str]:
         """Several at once."""
         return ["flux", "cancel", *jobs]
+
+    def ask_room(self, job: JobRequest) -> list[list[str]]:
+        """It is not asked."""
+        return []
+
+    def read_room(self, outs: Sequence[str], job: JobRequest) -> int:
+        """It was not asked."""
+        raise ValueError("it does not tell what is free")

@@ -82,14 +82,43 @@ class GridEngine:
         """Several at once."""
         return ["qdel", *jobs]
 
+    def ask_room(self, job: JobRequest) -> list[list[str]]:
+        """Queues on each host with their slots, and the jobs of all users."""
+        return [["qstat", "-f", "-u", "*", "-xml"]]
+
+    def read_room(self, outs: Sequence[str], job: JobRequest) -> int:
+        """Slots on hosts whose queue has no state: others are in alarm, suspended, disabled or gone."""
+        tree = _read(outs[0])
+        room = 0
+        for queue in tree.iter("Queue-List"):
+            if _is_of(queue.findtext("name", ""), job.partition) and not (queue.findtext("state") or "").strip():
+                used = _count(queue, "slots_used") + _count(queue, "slots_resv")
+                room += max(0, _count(queue, "slots_total") - used) // job.cores
+        for waiting in tree.iterfind("./job_info/job_list"):
+            if waiting.findtext("state", "") == "qw":  # for which queue is not said
+                room -= -(-_count(waiting, "slots") // job.cores)
+        return max(0, room)
+
 
 def _jobs(out: str) -> list[tuple[str, str, str]]:
     """Number, name and state of each job of `qstat -xml`."""
-    try:
-        tree = ET.fromstring(out)
-    except ET.ParseError as error:
-        raise ValueError(f"the answer of qstat cannot be read: {error}") from error
     return [
         (job.findtext("JB_job_number", ""), job.findtext("JB_name", ""), job.findtext("state", ""))
-        for job in tree.iter("job_list")
+        for job in _read(out).iter("job_list")
     ]
+
+
+def _read(out: str) -> ET.Element:
+    try:
+        return ET.fromstring(out)
+    except ET.ParseError as error:
+        raise ValueError(f"the answer of qstat cannot be read: {error}") from error
+
+
+def _count(entry: ET.Element, name: str) -> int:
+    return int(entry.findtext(name) or 0)
+
+
+def _is_of(queue: str, wanted: str) -> bool:
+    """Whether a queue, or its part on one host, is the one that is wanted; if none is: any."""
+    return not wanted or queue.partition("@")[0] == wanted

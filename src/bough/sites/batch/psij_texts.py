@@ -26,6 +26,9 @@ _FORGOTTEN: Final = re.compile(
 )
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_@%+=:,./-]+\Z")  # what the templates can quote
 
+_USABLE: Final = re.compile(r"(idle|mix)[~#-]?\Z")  # states of Slurm's nodes that take jobs: also asleep, or promised
+_NEXT: Final = ("None", "(None)", "Resources", "Priority")  # why jobs wait that will get what is free
+
 
 def make_psij_system(name: str) -> BatchSystem:
     """Slurm, PBS or LSF."""
@@ -130,6 +133,12 @@ class _PsijSystem:
         """PSI/J ends one job at a time; all of these commands take several."""
         return [*self._texts.get_cancel_command("")[:-1], *jobs]
 
+    def ask_room(self, job: JobRequest) -> list[list[str]]:
+        return []
+
+    def read_room(self, outs: Sequence[str], job: JobRequest) -> int:
+        raise ValueError("it does not tell what is free")
+
 
 class _Slurm(_PsijSystem):
     commands = ("sbatch", "squeue", "scancel")
@@ -154,6 +163,23 @@ class _Slurm(_PsijSystem):
         """Three columns, whatever a reason has in it."""
         lines = [line.strip().split(None, 2) for line in out.splitlines() if line.strip()]
         return "\n".join(" ".join([*line[:2], (line[2:] or ["None"])[0].replace(" ", "_")]) for line in lines) or "-"
+
+    def ask_room(self, job: JobRequest) -> list[list[str]]:
+        """Nodes with their idle processors, and what waits for some."""
+        return [["sinfo", "-h", "-N", "-o", "%P %t %C"], ["squeue", "-h", "-r", "-t", "PD", "-o", "%P %C %D %r"]]
+
+    def read_room(self, outs: Sequence[str], job: JobRequest) -> int:
+        nodes, waiting = ([line.split() for line in out.splitlines() if line.strip()] for out in outs)
+        own = job.partition or next((row[0][:-1] for row in nodes if row[0].endswith("*")), "")
+        room = sum(
+            _room_on(row[1], row[2], job.cores)
+            for row in nodes
+            if len(row) == 3 and row[0].rstrip("*") == own and _USABLE.match(row[1])
+        )
+        for partitions, cores, hosts, *reason in waiting:
+            if own in partitions.split(",") and (reason or ["None"])[0] in _NEXT:
+                room -= math.ceil(int(cores) / job.cores) if job.cores else int(hosts)
+        return max(0, room)
 
     def ask_names(self) -> list[str]:
         return ["squeue", "--me", "-h", "-o", "%i %j"]
@@ -230,6 +256,13 @@ class _Lsf(_PsijSystem):
 
     def read_names(self, out: str) -> Sequence[tuple[str, str]]:
         return [] if _FORGOTTEN.search(out) else _pairs(out)
+
+
+def _room_on(state: str, processors: str, cores: int) -> int:
+    """How many jobs a node takes whose processors are `allocated/idle/other/total`."""
+    if not cores:
+        return int(state.startswith("idle"))
+    return int(processors.split("/")[1]) // cores
 
 
 def _without_thread(texts: Any) -> Any:

@@ -15,6 +15,8 @@ import hashlib
 import io
 import json
 import os
+import re
+import selectors
 import shlex
 import shutil
 import signal
@@ -373,11 +375,32 @@ def end_relay(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def submit(request: dict[str, Any]) -> dict[str, Any]:
-    """Give a pilot to the batch system; one that was tried before only `again`: perhaps it was taken."""
-    folder = pilot_folder(request["key"], request["pilot"])
-    note = _read_note(folder)
-    if note is not None and not request["again"]:
-        return {"tried": max(0.0, time.time() - note["tried"])}
+    """Give pilots to the batch system, one after the other, no faster than it wants, while there is time.
+
+    One that was tried before is submitted only `again`: perhaps it was taken. The first that is not answered, or is
+    told that the batch system is full or cannot be reached, ends it; those that had no turn are not in the answer.
+    """
+    begun, answers, is_over, due = time.monotonic(), {}, False, 0.0
+    for job in request["jobs"]:
+        folder = pilot_folder(request["key"], job["pilot"])
+        note = _read_note(folder)
+        if note is not None and not request["again"]:
+            answers[str(job["pilot"])] = {"tried": max(0.0, time.time() - note["tried"])}
+            continue
+        if is_over or (due and max(due, time.monotonic()) > begun + request["seconds"]):
+            continue
+        time.sleep(max(0.0, due - time.monotonic()))
+        due = time.monotonic() + request["gap"]
+        try:
+            did = _submit_one({**request, **job}, folder)
+        except OSError as error:  # others may have been taken before
+            did = {"trouble": str(error)}
+        answers[str(job["pilot"])] = {"did": did}
+        is_over = "code" not in did or bool(did["code"] and re.search(request["ends"], did["said"] + did["out"]))
+    return {"pilots": answers}
+
+
+def _submit_one(request: dict[str, Any], folder: str) -> dict[str, Any]:
     os.makedirs(folder, mode=0o700, exist_ok=True)
     write_private(os.path.join(folder, "start"), start_text(request, folder).encode())
     write_private(os.path.join(folder, "job"), request["script"].encode())
@@ -385,7 +408,7 @@ def submit(request: dict[str, Any]) -> dict[str, Any]:
         os.path.join(folder, "pilot.json"), json.dumps({"digest": request["digest"], "tried": time.time()}).encode()
     )
     script = os.path.join(folder, "job") if request["by_stdin"] else os.devnull
-    return {"did": _command(request["submit"], request["limit"], script)}
+    return _command(request["submit"], request["limit"], script, request["waits"])
 
 
 def start_text(request: dict[str, Any], folder: str) -> str:
@@ -427,8 +450,11 @@ def missing(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _command(argv: list[str], patience: float, reads: str = os.devnull) -> dict[str, Any]:
-    """Run a command; if it is not on the path, with the environment of a login shell."""
+def _command(argv: list[str], patience: float, reads: str = os.devnull, waits: str = "") -> dict[str, Any]:
+    """Run a command; if it is not on the path, with the environment of a login shell.
+
+    `waits`: what it says when it is about to try again by itself; then it is ended, and somebody else tries again.
+    """
     environment = {**os.environ, **_ALWAYS}
     if shutil.which(argv[0]) is None:
         environment |= _login_environment()
@@ -444,14 +470,40 @@ def _command(argv: list[str], patience: float, reads: str = os.devnull) -> dict[
             start_new_session=True,
             cwd=os.path.expanduser("~"),
         )
-    try:
-        out, said = process.communicate(timeout=patience)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        return {"slow": patience}
-    return {"code": process.returncode, "out": out.decode("utf-8", "replace"), "said": said.decode("utf-8", "replace")}
+    has_ended, out, said = _hear(process, patience, waits)
+    if has_ended:
+        return {"code": process.returncode, "out": out, "said": said}
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    return {"slow": patience, "out": out, "said": said}
+
+
+def _hear(process: subprocess.Popen[bytes], patience: float, waits: str) -> tuple[bool, str, str]:
+    """Whether a command has ended in time and without a word that it waits, and what it has said on both streams."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    heard = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
+    until, has_ended = time.monotonic() + patience, True
+    with selectors.DefaultSelector() as selector:
+        for number in heard:
+            selector.register(number, selectors.EVENT_READ)
+        while has_ended and selector.get_map():
+            ready = selector.select(max(0.0, until - time.monotonic()))
+            for key, _ in ready:
+                data = os.read(key.fd, 65536)
+                heard[key.fd] += data
+                if not data:
+                    selector.unregister(key.fd)
+            texts = [data.decode("utf-8", "replace") for data in heard.values()]
+            has_ended = bool(ready) and not (waits and re.search(waits, texts[1]))
+    out, said = (data.decode("utf-8", "replace") for data in heard.values())
+    if has_ended:
+        try:
+            process.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            has_ended = False
+    return has_ended, out, said
 
 
 @functools.cache
