@@ -78,6 +78,14 @@ class TakesLogin(Protocol):
         """The command that opens it; none: it stands."""
 
 
+@runtime_checkable
+class RestsBetweenPilots(Protocol):
+    """A kind that has something running at its site which only pilots need."""
+
+    async def rest(self) -> None:
+        """No pilot is there or asked for: end that, if the site is connected; `open` has it run again."""
+
+
 MakeKind = Callable[[str, SiteSpec, Surroundings], SiteKind]
 
 

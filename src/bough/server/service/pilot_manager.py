@@ -38,7 +38,7 @@ from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ClientPeer, DeferredRequest, Handler
 from bough.server.service.stranger_gates import GuardedSocket
 from bough.server.turns.shell import Shell
-from bough.sites.site_kind import SiteKind, Surroundings, TakesLogin, find_kind
+from bough.sites.site_kind import RestsBetweenPilots, SiteKind, Surroundings, TakesLogin, find_kind
 from bough.transport import home
 from bough.transport.access import NO_CERTIFICATE, revoke_site_token, site_secret, site_token, token_bytes
 from bough.transport.admission import PeerListener
@@ -50,6 +50,8 @@ _STARTING: Final = 1.0  # seconds between two looks at pilots that have not brou
 _WAITING: Final = 10.0  # the same where a batch system has to be asked: it serves others, too
 _RUNNING: Final = 10.0  # and at those that have, or longer if that is
 _SOON: Final = 0.5  # and after something happened that they may have to do with
+_REST: Final = 3.0  # seconds without pilots after which ends what only they need
+_RESTED: Final = 5.0  # seconds that it has for that
 _LINGER: Final = 30.0  # seconds for which a connection without pilots is kept
 _AGAIN: Final = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds after which a site that was not reached is tried again
 _TRIES: Final = 8  # times that a pilot is submitted of which nobody knows whether it was taken
@@ -81,6 +83,8 @@ class SiteDesk:
         self.trouble = ""  # why it was not reached
         self._poll, self._gap = _paces(spec)
         self._next_submit = 0.0  # by the clock of the loop
+        self._unused_since: Seconds | None = None  # it has no pilots, by the same clock
+        self._rests = False  # and what only they need has ended
         site = shell.queries.site(name)
         self.is_lost = site is not None and bool(site.pilots)  # it has pilots, and is not reached, or not any more
         # pilots that were perhaps taken, and how often that was tried; at first, what the server before has left
@@ -121,6 +125,9 @@ class SiteDesk:
         if self._task is not None:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+        site = self._shell.queries.site(self.name)
+        if site is None or not site.pilots:
+            await self._let_rest()
         await self.kind.close()
         self._close_door()
 
@@ -160,6 +167,7 @@ class SiteDesk:
         site = self._shell.queries.site(self.name)
         if site is None or not site.pilots:
             return await self._rest()
+        self.is_used()
         try:
             await self._care(site)
         except SiteError as error:
@@ -174,13 +182,26 @@ class SiteDesk:
         return self._pause()
 
     async def _rest(self) -> Seconds | None:
-        """There is no pilot: the connection is kept for a while."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LINGER):
-                await self._wake.wait()
-                return 0.0
-        await self.kind.close()
-        return None
+        """There is no pilot: what only they need ends soon, and the connection is kept for a while."""
+        now = self._shell.loop.time()
+        since = self._unused_since = self._unused_since or now
+        if now >= since + _LINGER:
+            await self.kind.close()
+            return None
+        if now >= since + _REST and not self._rests:
+            await self._let_rest()
+            self._rests = True
+        return since + (_LINGER if self._rests else _REST) - now
+
+    async def _let_rest(self) -> None:
+        if isinstance(self.kind, RestsBetweenPilots):
+            with contextlib.suppress(SiteError, OSError):  # it ends by itself, only later; a TimeoutError is an OSError
+                async with asyncio.timeout(_RESTED):
+                    await self.kind.rest()
+
+    def is_used(self) -> None:
+        """Somebody uses it: what has to wait until nobody does waits from the beginning."""
+        self._unused_since, self._rests = None, False
 
     def _pause(self) -> Seconds:
         site = self._shell.queries.site(self.name)
@@ -477,6 +498,8 @@ class PilotManager:
         if step not in desk.kind.steps:
             raise UnknownName(f"there is no step {step!r}; there are: {', '.join(desk.kind.steps)}")
         found = await desk.kind.check(step)
+        desk.is_used()
+        desk.look_soon()
         return {"steps": list(desk.kind.steps), "ok": found.ok, "text": found.text}
 
     async def _login(self, deferred: DeferredRequest[questions.LoginSite]) -> object:

@@ -50,6 +50,17 @@ class BatchSite(HeadSite):
         await super()._make_way()
         await self._relay.ensure()
 
+    async def open(self) -> None:
+        """Be connected, with the relay in place."""
+        await super().open()
+        await self._relay.wake()
+
+    async def rest(self) -> None:
+        """End the relay, as there is no pilot."""
+        async with self._opening:
+            if self._is_ready:
+                await self._relay.rest()
+
     def _executor(self, pilot: PilotId) -> dict[str, Any]:
         return {**super()._executor(pilot), "access": self._relay.access}
 
