@@ -115,6 +115,13 @@ class SshHost:
             self.sshd.wait(PATIENCE)
             self.sshd = None
 
+    def remove(self) -> None:
+        """End it, and whatever runs there."""
+        self.cut()
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
+
     def said(self) -> str:
         return (self.folder / "sshd.log").read_text(errors="replace")
 
