@@ -14,9 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from processes import PATIENCE, is_alive, parent_of, read, until
+from processes import PATIENCE, children, free_port, is_alive, parent_of, read, until
 from site_shop import SiteShop, shop, shop_folder
-from ssh_hosts import children, free_port, is_listening
+from ssh_hosts import is_listening
 
 import bough
 from bough.model.site_specs import SiteSpec

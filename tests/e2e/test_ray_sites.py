@@ -15,9 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from processes import PATIENCE, read, until
+from processes import PATIENCE, children, read, until
 from site_shop import SiteShop, shop, shop_folder
-from ssh_hosts import children
 
 import bough
 from bough.model.site_specs import SiteSpec
