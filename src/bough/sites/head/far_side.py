@@ -583,7 +583,8 @@ def _last_words(folder: str) -> str:
 
 _WITH_LOAD = {"install": install, "prepare": prepare, "relay": relay}
 _DEEDS = {
-    deed.__name__: deed for deed in (look, start, statuses, cancel, forget, submit, ask, ended, missing, end_relay, rest_relay)
+    deed.__name__: deed
+    for deed in (look, start, statuses, cancel, forget, submit, ask, ended, missing, end_relay, rest_relay)
 }
 
 
