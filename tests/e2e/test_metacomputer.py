@@ -95,7 +95,7 @@ def test_one_workflow_over_four_sites_survives_what_happens_to_them(meta: Metaco
 
     with bough.Session(meta.address, name="meta") as session:
         space = bough.product(number=range(TASKS))
-        array = session.sweep(f"sleep 0.25; mktemp -q {notes}/{{number}}.XXXXXX", space, retries=0)
+        array = session.sweep(f"sleep 0.2; mktemp -q {notes}/{{number}}.XXXXXX", space, retries=0)
         until(lambda: len(session.processors()) == 4, "all four sites to work", 3 * PATIENCE, story=meta.story)
         wait_for(TASKS // 10, "the first tasks")
         beta.slurm.kill_node(beta.slurm.nodes[0])

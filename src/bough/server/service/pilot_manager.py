@@ -38,7 +38,7 @@ from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ClientPeer, DeferredRequest, Handler
 from bough.server.service.stranger_gates import GuardedSocket
 from bough.server.turns.shell import Shell
-from bough.sites.site_kind import RestsBetweenPilots, SiteKind, Surroundings, TakesLogin, find_kind
+from bough.sites.site_kind import Checked, RestsBetweenPilots, SiteKind, Surroundings, TakesLogin, find_kind
 from bough.transport import home
 from bough.transport.access import NO_CERTIFICATE, revoke_site_token, site_secret, site_token, token_bytes
 from bough.transport.admission import PeerListener
@@ -167,7 +167,7 @@ class SiteDesk:
         site = self._shell.queries.site(self.name)
         if site is None or not site.pilots:
             return await self._rest()
-        self.is_used()
+        self._is_used()
         try:
             await self._care(site)
         except SiteError as error:
@@ -199,9 +199,18 @@ class SiteDesk:
                 async with asyncio.timeout(_RESTED):
                     await self.kind.rest()
 
-    def is_used(self) -> None:
+    def _is_used(self) -> None:
         """Somebody uses it: what has to wait until nobody does waits from the beginning."""
         self._unused_since, self._rests = None, False
+
+    async def check(self, step: str) -> Checked:
+        """Look at one thing that must be in order; the connection that this makes is kept for a while, too."""
+        self._is_used()
+        try:
+            return await self.kind.check(step)
+        finally:
+            self._is_used()
+            self.look_soon()
 
     def _pause(self) -> Seconds:
         site = self._shell.queries.site(self.name)
@@ -497,9 +506,7 @@ class PilotManager:
             return {"steps": list(desk.kind.steps), "ok": True, "text": ""}
         if step not in desk.kind.steps:
             raise UnknownName(f"there is no step {step!r}; there are: {', '.join(desk.kind.steps)}")
-        found = await desk.kind.check(step)
-        desk.is_used()
-        desk.look_soon()
+        found = await desk.check(step)
         return {"steps": list(desk.kind.steps), "ok": found.ok, "text": found.text}
 
     async def _login(self, deferred: DeferredRequest[questions.LoginSite]) -> object:
@@ -509,7 +516,7 @@ class PilotManager:
             raise UserError(f"site {name} is not one to log in to: bough site test {name} says what it needs")
         if not deferred.question.done:
             return {"site": name, "argv": desk.kind.login_words()}
-        found = await desk.kind.check(desk.kind.steps[0])
+        found = await desk.check(desk.kind.steps[0])
         if found.ok and site is not None and site.spec is not None:
             await tell(self._shell, SiteDefined(name, site.spec))  # it rests no more after pilots that failed
             desk.look_soon()

@@ -164,12 +164,13 @@ class BatchSite(HeadSite):
 
     async def forget(self) -> None:
         """End what may be left there, and remove the access file."""
-        await self._reach()
-        try:
-            [did] = await self._ask([self._system.ask_names()])
-            await self._cancel(job for job, name in self._names(did) if name.startswith(self._prefix))
-        finally:
-            await super().forget()
+        async with self._opening:  # nothing is to be made there meanwhile
+            await self._reach()
+            try:
+                [did] = await self._ask([self._system.ask_names()])
+                await self._cancel(job for job, name in self._names(did) if name.startswith(self._prefix))
+            finally:
+                await super().forget()
 
     # --- jobs --------------------------------------------------------------------------------------
 
