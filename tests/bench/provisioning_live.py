@@ -5,18 +5,28 @@
 Times are divided by the scale, the latency of 40 s included: pilots sleep before their executor starts for what their
 start lacks of it. It needs root and Slurm, as `tests/e2e/test_batch_sites.py` does, and a machine that is left alone:
 executors that start together share its cores. What was wasted is what executors were there for, less what tasks used,
-at the moment at which the last task has ended; both are printed in the thesis' seconds.
+at the moment at which the last task has ended; both are printed in the thesis' seconds. Where others work, too, it is
+to be started with `nice -n -15`: Slurm's daemons and all that they start inherit that.
+
+    python tests/bench/provisioning_live.py requests
+
+asks the same Slurm for 48 resources (5.3.1) by each strategy, and compares the sizes of its requests with the formulas.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import math
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
@@ -25,7 +35,7 @@ from slurm_clusters import SlurmCluster, need_slurm
 from workshop import Workshop
 
 import bough
-from bough.sim.studies.falkon import LATENCY, MACHINES, STAGES
+from bough.sim.studies.falkon import LATENCY, MACHINES, STAGES, WANTED
 
 CONFIGURATIONS = {  # provisioning, idle time in the thesis' seconds (0: never), all stages submitted at once
     "15": ("all-at-once", 15.0, False),
@@ -38,17 +48,59 @@ CONFIGURATIONS = {  # provisioning, idle time in the thesis' seconds (0: never),
 }
 
 
-def run(name: str, scale: float, starts_in: float) -> dict[str, float]:
-    """One configuration, on a cluster and a server of its own."""
-    policy, idle, graph = CONFIGURATIONS[name]
+@contextlib.contextmanager
+def open_shop(cpus: int, *words: str) -> Iterator[tuple[Workshop, SlurmCluster]]:
+    """A cluster of its own, and a server that knows its commands."""
     folder = Path(tempfile.mkdtemp(prefix="bough-provisioning-"))
-    shop, cluster = Workshop(folder), SlurmCluster("falkon", 1, MACHINES)
+    shop, cluster = Workshop(folder), SlurmCluster("falkon", 1, cpus)
     own = {"SLURM_CONF": str(cluster.conf), "XDG_CACHE_HOME": str(folder / "cache")}
     own["PATH"] = f"{cluster.bin}:{os.environ['PATH']}"
     shop.environment.update(own)
     os.environ.update({**own, "BOUGH_HOME": str(shop.home)})
     try:
-        shop.start("--provisioning", policy)
+        shop.start(*words)
+        yield shop, cluster
+    finally:
+        shop.clean_up()
+        cluster.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def count_requests(policy: str) -> list[int]:
+    """The sizes of the requests for 48 resources: none of them is there before the last one was asked for."""
+    with open_shop(WANTED, "--provisioning", policy) as (shop, cluster):
+        cluster.says("scontrol", "update", "NodeName=f1", "State=DRAIN", "Reason=busy")
+        words = ["site", "add", "slurm", "--batch", "slurm", "--cores-per-pilot", "1", "--max-pilots", str(2 * WANTED)]
+        _bough(shop, *words, "--poll", "1s", "--walltime", "1h", "--submit-rate", "50")
+        with bough.Session(shop.address, name="requests", on_failure="ignore") as session:
+            array = session.sweep("true", bough.product(number=range(WANTED)))  # all of them at once
+            while len(cluster.jobs()) < WANTED:
+                time.sleep(0.2)
+            [site] = shop.ask("sites")
+            sizes = Counter(pilot["allocation"] for pilot in site["pilots"])
+            assert sum(sizes.values()) == len(cluster.jobs()) == WANTED
+            array.cancel()
+        return [sizes[first] for first in sorted(sizes)]
+
+
+def show_requests() -> None:
+    """Compare them with the formulas of the thesis (3.2.1, 5.2.1)."""
+    n = WANTED
+    formulas = {
+        "all-at-once": 1,
+        "one-at-a-time": n,
+        "additive": math.ceil((math.sqrt(8 * n + 1) - 1) / 2),
+        "exponential": math.ceil(math.log2(n + 1)),
+    }
+    for policy, formula in formulas.items():
+        sizes = count_requests(policy)
+        print(policy, f"requests {len(sizes)} formula {formula} the last one of {sizes[-1]}", flush=True)
+
+
+def run(name: str, scale: float, starts_in: float) -> dict[str, float]:
+    """One configuration, on a cluster and a server of its own."""
+    policy, idle, graph = CONFIGURATIONS[name]
+    with open_shop(MACHINES, "--provisioning", policy) as (shop, _):
         words = ["site", "add", "slurm", "--batch", "slurm", "--cores-per-pilot", "1", "--max-pilots", str(MACHINES)]
         words += ["--poll", "0.3s", "--walltime", "1h", "--submit-rate", "50", "--idle", f"{idle / scale or 36000:g}s"]
         words += ["--setup", f"sleep {max(0.0, LATENCY / scale - starts_in):g}"]
@@ -72,9 +124,6 @@ def run(name: str, scale: float, starts_in: float) -> dict[str, float]:
         allocated, used = ((after[key] - before[key]) * 3600 * scale for key in ("all", "used"))
         waited = sorted(waits)[len(waits) // 2] * scale if waits else 0.0
         return {"completion": took * scale, "wasted": allocated - used, "used": used, "waited": waited}
-    finally:
-        shop.clean_up()
-        cluster.stop()
 
 
 def _submit_graph(session: bough.Session, scale: float) -> list[bough.Task]:
@@ -112,6 +161,9 @@ def main() -> None:
     args = parser.parse_args()
     need_slurm()
     for name in args.names:
+        if name == "requests":
+            show_requests()
+            continue
         found = run(name, args.scale, args.starts_in)
         print(name, *(f"{key} {value:.0f}" for key, value in found.items()), flush=True)
 

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -51,6 +52,23 @@ def parent_of(pid: int) -> int:
     """The parent of a process, 0 when it is gone."""
     fields = stat_of(pid)
     return int(fields[1]) if fields else 0
+
+
+def children(pid: int) -> list[int]:
+    """All that came from a process and is there."""
+    found = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            for child in read(f"/proc/{pid}/task/{thread}/children").split():
+                found += [*children(int(child)), int(child)]
+    return found
+
+
+def free_port() -> int:
+    """One of loopback that nobody listens at."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
 
 
 def is_alive(pid: int) -> bool:

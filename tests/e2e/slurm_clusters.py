@@ -14,8 +14,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from processes import PATIENCE, is_alive, read, until
-from ssh_hosts import free_port
+from processes import PATIENCE, free_port, is_alive, read, until
 
 _PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "squeue", "scancel", "sinfo")
 

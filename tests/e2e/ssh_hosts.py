@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from processes import PATIENCE, is_alive, read, until
+from processes import PATIENCE, children, free_port, is_alive, read, until
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 
@@ -81,7 +81,7 @@ class SshHost:
         """What a user would have in ~/.ssh/config."""
         return "\n".join(
             [
-                f"Host {self.name}",
+                f"Host {self.name} {self.name}.example.org",
                 f"  HostName {self.address}",
                 f"  Port {self.port}",
                 "  User root",
@@ -115,6 +115,13 @@ class SshHost:
             self.sshd.wait(PATIENCE)
             self.sshd = None
 
+    def remove(self) -> None:
+        """End it, and whatever runs there."""
+        self.cut()
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
+
     def said(self) -> str:
         return (self.folder / "sshd.log").read_text(errors="replace")
 
@@ -143,21 +150,6 @@ def install_ssh(folder: Path, hosts: list[SshHost], options: str = "") -> Path:
     return place
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 def is_listening(port: int, address: str = "127.0.0.1") -> bool:
     with socket.socket() as sock:
         return sock.connect_ex((address, port)) == 0
-
-
-def children(pid: int) -> list[int]:
-    found = []
-    with contextlib.suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            for child in read(f"/proc/{pid}/task/{thread}/children").split():
-                found += [*children(int(child)), int(child)]
-    return found

@@ -8,23 +8,25 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from batch_shop import QUICK, BatchShop
+from fresh_install import FreshInstall
 from processes import PATIENCE
+from site_shop import shop_folder
 from slurm_clusters import SlurmCluster, need_slurm
 from ssh_hosts import need_sshd
 
 import bough
-from bough.api.session.session import opened_sessions
 from bough.model.site_specs import SiteSpec
 from bough.sites.batch.batch_site import BatchSite
 from bough.sites.site_kind import Surroundings
 from bough.testing.site_conformance import check_site_kind
+
+__all__ = ["shop_folder"]  # a fixture
 
 
 @pytest.fixture
@@ -36,14 +38,10 @@ def alpha() -> Iterator[SlurmCluster]:
 
 
 @pytest.fixture
-def batch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, alpha: SlurmCluster) -> Iterator[BatchShop]:
-    folder = tmp_path / "w"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    shop = BatchShop(folder, monkeypatch, alpha, SLURM_CONF=str(alpha.conf))
+def batch(monkeypatch: pytest.MonkeyPatch, shop_folder: Path, alpha: SlurmCluster) -> Iterator[BatchShop]:
+    shop = BatchShop(shop_folder, monkeypatch, alpha, SLURM_CONF=str(alpha.conf))
     yield shop
     shop.clean_up()
-    opened_sessions.clear()
 
 
 def test_slurm_here_gives_results_and_keeps_nothing(batch: BatchShop, alpha: SlurmCluster) -> None:
@@ -54,13 +52,13 @@ def test_slurm_here_gives_results_and_keeps_nothing(batch: BatchShop, alpha: Slu
         ["ok", step]
         for step in ("reach", "python", "space", "clock", "bootstrap", "batch", "tunnel", "relay", "task", "end")
     ]
-    with bough.Session(batch.shop.address, name="first") as session:
+    with bough.Session(batch.address, name="first") as session:
         task = session.command("echo $SLURM_JOB_NAME $SLURM_CPUS_PER_TASK")
         name, cores = task.result(PATIENCE).stdout.split()
         assert name.startswith("bough-")
         assert cores == "1"
         assert session.submit(pow, 2, 10).result(PATIENCE) == 1024
-    [entry] = batch.shop.entries()
+    [entry] = batch.entries()
     assert time.time() < entry["until"] <= time.time() + 600
     assert "partition: main" in batch.bough("site", "show", "alpha")
     batch.bough("site", "remove", "alpha")
@@ -74,7 +72,7 @@ def test_slurm_behind_ssh_gives_results_and_keeps_nothing(batch: BatchShop, alph
     batch.bough(
         "site", "add", "alpha", "--ssh", "alpha", "--batch", "slurm", "--setup", "export FROM_SETUP=yes", *QUICK
     )
-    with bough.Session(batch.shop.address, name="first") as session:
+    with bough.Session(batch.address, name="first") as session:
         task = session.command("echo $FROM_SETUP $BOUGH_TEST_HOST")
         assert task.result(PATIENCE).stdout.split() == ["yes", str(host.folder)]
     batch.bough("site", "remove", "alpha")
@@ -88,7 +86,7 @@ def test_a_job_that_is_cancelled_behind_our_back_costs_its_running_task_only(
     batch.start()
     batch.bough("site", "add", "alpha", "--batch", "slurm", *QUICK)
     notes, gate = batch.folder / "notes", batch.folder / "gate"
-    with bough.Session(batch.shop.address, name="scancel") as session:
+    with bough.Session(batch.address, name="scancel") as session:
         task = session.command(f"echo $SLURM_JOB_ID >> {notes}; while [ ! -e {gate} ]; do sleep 0.05; done")
         batch.until(notes.exists, "the task to begin")
         [job] = alpha.jobs()
@@ -106,7 +104,7 @@ def test_a_job_that_is_cancelled_while_it_waits_is_asked_for_again(batch: BatchS
     batch.start()
     alpha.says("scontrol", "update", "NodeName=a1", "State=DRAIN", "Reason=test")
     batch.bough("site", "add", "alpha", "--batch", "slurm", *QUICK)
-    with bough.Session(batch.shop.address, name="waits") as session:
+    with bough.Session(batch.address, name="waits") as session:
         task = session.command("true")
         batch.until(alpha.jobs, "a job that waits")
         alpha.says("scancel", *alpha.jobs())
@@ -129,8 +127,8 @@ def test_what_slurm_refuses_is_told_in_its_own_words(batch: BatchShop, alpha: Sl
     batch.bough("site", "remove", "alpha")
     assert "partition" in batch.bough("site", "add", "x", "--batch", "slurm", "--partition", "a;b", code=2)
     assert "say --cores-per-pilot" in batch.bough("site", "add", "x", "--batch", "sge", code=2)
-    assert batch.shop.ask("sites") == []
-    assert not list((batch.shop.home / "server").glob("site-*"))
+    assert batch.ask("sites") == []
+    assert not list((batch.home / "server").glob("site-*"))
     assert batch.is_clean()
 
 
@@ -165,7 +163,7 @@ def test_no_pilot_is_lost_or_doubled_when_sbatch_errs_or_does_not_answer(batch: 
         *("site", "add", "alpha", "--batch", "slurm", "--max-pilots", "8", "--idle", "0.5s", "--patience", "2s"),
         *QUICK,
     )
-    with bough.Session(batch.shop.address, name="faults") as session:
+    with bough.Session(batch.address, name="faults") as session:
         tasks = [session.command(f"sleep 0.5; echo {number}") for number in range(12)]
         assert [int(task.result(PATIENCE).stdout) for task in tasks] == list(range(12))
         accepted = alpha.bin / "accepted"
@@ -179,20 +177,20 @@ def test_no_pilot_is_lost_or_doubled_when_sbatch_errs_or_does_not_answer(batch: 
     assert "failed" not in batch.story()
 
 
-def test_the_how_to_leads_from_an_account_to_results(batch: BatchShop, alpha: SlurmCluster) -> None:
+def test_the_how_to_leads_from_pip_to_results(batch: BatchShop, alpha: SlurmCluster, tmp_path: Path) -> None:
+    """Its commands as they stand there: `ssh` knows me@alpha.example.org, and `pip` a wheel of this tree."""
     need_sshd()
-    batch.behind_ssh()
+    installed = FreshInstall(tmp_path / "env")
+    batch.behind_ssh(options="-o User=root")  # which wins over who is named
     page = (Path(__file__).parents[2] / "docs" / "howto" / "batch-sites.md").read_text()
     first, second = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     [script] = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     (batch.folder / "squares.py").write_text(script)
-    install, *commands = first.splitlines()
-    assert install == "pip install 'bough[batch]'"  # done, or nothing of this would run
-    text = "\n".join(["set -e; trap 'bough server stop' EXIT", *commands, second, "bough site remove alpha"])
-    path = f"{Path(sys.executable).parent}:{batch.shop.environment['PATH']}"
+    assert first.startswith("pip install ")
+    text = "\n".join(["set -e; trap 'bough server stop' EXIT", first, second, "bough site remove alpha"])
     done = subprocess.run(
-        ["bash", "-c", text.replace("me@alpha.example.org", "alpha")],
-        env={**batch.shop.environment, "PATH": path},
+        ["bash", "-c", text],
+        env=batch.environment | installed.variables | {"PATH": f"{installed.bin}:{batch.environment['PATH']}"},
         cwd=batch.folder,
         capture_output=True,
         text=True,
@@ -200,6 +198,7 @@ def test_the_how_to_leads_from_an_account_to_results(batch: BatchShop, alpha: Sl
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^Successfully installed bough-", done.stdout, re.MULTILINE)
     assert "site alpha works\n" in done.stdout
     assert f"{sum(number**2 for number in range(100))}\n{socket.gethostname()}\n" in done.stdout
     batch.until(batch.is_clean, "the jobs to end")
@@ -209,7 +208,7 @@ def test_pilots_end_in_good_order_before_their_time_is_over(batch: BatchShop, al
     batch.start()
     batch.bough("site", "add", "alpha", "--batch", "slurm", *QUICK, "--walltime", "6s")
     notes = batch.folder / "notes"
-    with bough.Session(batch.shop.address, name="long") as session:
+    with bough.Session(batch.address, name="long") as session:
         tasks = [session.command(f"echo {number} $SLURM_JOB_ID >> {notes}; sleep 0.3") for number in range(22)]
         assert {task.result(2 * PATIENCE).returncode for task in tasks} == {0}
         too_long = session.command("sleep 10", walltime=10)
@@ -230,10 +229,10 @@ def test_a_server_that_dies_while_it_submits_finds_its_pilots_again(batch: Batch
     script.chmod(0o755)
     batch.start()
     batch.bough("site", "add", "alpha", "--batch", "slurm", "--patience", "5s", *QUICK)
-    with bough.Session(batch.shop.address, name="dies") as session:
+    with bough.Session(batch.address, name="dies") as session:
         task = session.command("echo $SLURM_JOB_ID")
         batch.until((alpha.bin / "accepted").exists, "the job to be accepted")
-        batch.shop.kill()
+        batch.kill()
         script.unlink()
         batch.start()
         task.result(PATIENCE)

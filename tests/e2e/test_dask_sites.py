@@ -14,9 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from processes import PATIENCE, is_alive, parent_of, read, until
-from site_shop import Shop, shop
-from ssh_hosts import children, free_port, is_listening
+from processes import PATIENCE, children, free_port, is_alive, parent_of, read, until
+from site_shop import SiteShop, shop, shop_folder
+from ssh_hosts import is_listening
 
 import bough
 from bough.model.site_specs import SiteSpec
@@ -24,7 +24,7 @@ from bough.sites.engines.cluster_site import DaskSite
 from bough.sites.site_kind import SiteKind, Surroundings
 from bough.testing.site_conformance import check_site_kind
 
-__all__ = ["shop"]  # a fixture
+__all__ = ["shop", "shop_folder"]  # fixtures
 if find_spec("distributed") is None:
     pytest.skip("Dask is not installed: pip install 'bough[dask]'", allow_module_level=True)
 
@@ -120,7 +120,7 @@ def test_dask_is_a_kind_as_kinds_should_be(tmp_path: Path) -> None:
         door.close()
 
 
-def test_tasks_run_inside_a_dask_cluster_and_nothing_is_left_there(shop: Shop, cluster: DaskCluster) -> None:
+def test_tasks_run_inside_a_dask_cluster_and_nothing_is_left_there(shop: SiteShop, cluster: DaskCluster) -> None:
     shop.start("--reconnect", "60s")
     shop.bough("site", "add", "lab", "--kind", "dask", "--address", cluster.address, "--idle", "30s")
     tested = shop.bough("site", "test", "lab")
@@ -144,7 +144,7 @@ def test_tasks_run_inside_a_dask_cluster_and_nothing_is_left_there(shop: Shop, c
     assert not list(cluster.home.rglob("access.json"))
 
 
-def test_a_pilot_ends_with_its_worker_and_its_task_runs_elsewhere(shop: Shop, cluster: DaskCluster) -> None:
+def test_a_pilot_ends_with_its_worker_and_its_task_runs_elsewhere(shop: SiteShop, cluster: DaskCluster) -> None:
     shop.start("--reconnect", "60s")
     shop.bough("site", "add", "lab", "--kind", "dask", "--address", cluster.address)
     gate = shop.folder / "gate"
@@ -161,7 +161,7 @@ def test_a_pilot_ends_with_its_worker_and_its_task_runs_elsewhere(shop: Shop, cl
 
 
 def test_a_worker_that_sees_no_socket_comes_by_the_address_or_says_what_is_missing(
-    shop: Shop, cluster: DaskCluster
+    shop: SiteShop, cluster: DaskCluster
 ) -> None:
     """The worker has a mount namespace in which the server's folder is empty, as if it were another machine."""
     if os.geteuid() or shutil.which("unshare") is None:
@@ -195,7 +195,7 @@ def refused(access: Path, site: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_bad_definitions_of_clusters_are_refused(shop: Shop) -> None:
+def test_bad_definitions_of_clusters_are_refused(shop: SiteShop) -> None:
     shop.start()
     assert "say --address" in shop.bough("site", "add", "lab", "--kind", "dask", code=2)
     assert "no ssh" in shop.bough("site", "add", "lab", "--kind", "dask", "--address", "x", "--ssh", "y", code=2)

@@ -21,11 +21,10 @@ from pathlib import Path
 import cloudpickle
 import pytest
 from processes import is_alive, until
-from workshop import Workshop, link, small_disk
+from workshop import Workshop, link, opened_workshop, small_disk
 
 import bough
 import bough.api.session.remote
-from bough.api.session.session import opened_sessions
 from bough.errors import BoughError, TaskFailed
 
 PATIENT = ("--reconnect", "60s")  # where an executor that is slow must not be taken for lost
@@ -35,14 +34,8 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot 
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Workshop]:
-    made = Workshop(tmp_path)
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-    monkeypatch.delenv("BOUGH_SERVER", raising=False)
-    monkeypatch.setenv("BOUGH_HOME", str(made.home))
-    yield made
-    made.clean_up()
-    opened_sessions.clear()
+    with opened_workshop(tmp_path, monkeypatch) as made:
+        yield made
     keep = os.environ.get("BOUGH_FAULTS_KEEP")
     if keep:
         place = Path(keep) / request.node.name

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fresh_install import FreshInstall
 
 ROOT = Path(__file__).parents[2]
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -63,7 +64,7 @@ class Said:
 class Person:
     """Somebody at a keyboard, in a folder."""
 
-    def __init__(self, folder: Path, bin_folder: Path | None = None) -> None:
+    def __init__(self, folder: Path, bin_folder: Path | None = None, variables: dict[str, str] | None = None) -> None:
         self.folder = folder
         folder.mkdir(exist_ok=True)
         self._environment = {
@@ -72,6 +73,7 @@ class Person:
             "BOUGH_HOME": str(folder / "home"),
             "TERM": "xterm-256color",
             "COLUMNS": "120",
+            **(variables or {}),
         }
 
     def writes(self, name: str, text: str) -> None:
@@ -145,15 +147,11 @@ with bough.Session() as s:
 
 
 def test_install_and_the_first_script(tmp_path: Path) -> None:
-    environment = tmp_path / "env"
-    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-    place = next(environment.glob("lib/python*/site-packages"))
-    # what Bough depends on is taken from here, so that nothing but Bough itself is built and installed
-    (place / "dependencies.pth").write_text(next(path for path in sys.path if path.endswith("site-packages")) + "\n")
-    pip = [environment / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-deps", "--ignore-installed", ROOT]
-    subprocess.run(pip, check=True, capture_output=True, timeout=300)
-    person = Person(tmp_path / "project", environment / "bin")
-    person.types("python -c 'import bough; print(bough.__file__)'").shows(re.escape(str(place))).exits(0)
+    installed = FreshInstall(tmp_path / "env")
+    person = Person(tmp_path / "project", installed.bin, installed.variables)
+    person.types("pip install bough").shows("^Successfully installed bough-").exits(0)
+    where = person.types("python -c 'import bough; print(bough.__file__)'").exits(0)
+    where.shows(re.escape(str(installed.packages)))
     person.types("bough --version").shows(r"^bough \d+\.\d+").exits(0)
     person.types("bough").shows("usage: bough COMMAND", "everyday:", "run .*run", "examples:")
     person.writes(

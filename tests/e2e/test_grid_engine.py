@@ -9,21 +9,19 @@ import pytest
 from batch_shop import QUICK, BatchShop
 from grid_engines import GridEngineCluster, need_grid_engine
 from processes import PATIENCE
+from site_shop import shop_folder
 
 import bough
-from bough.api.session.session import opened_sessions
+
+__all__ = ["shop_folder"]  # a fixture
 
 
 @pytest.fixture
-def batch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[BatchShop]:
+def batch(monkeypatch: pytest.MonkeyPatch, shop_folder: Path) -> Iterator[BatchShop]:
     need_grid_engine()
-    folder = tmp_path / "w"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    shop = BatchShop(folder, monkeypatch, GridEngineCluster(4))
+    shop = BatchShop(shop_folder, monkeypatch, GridEngineCluster(4))
     yield shop
     shop.clean_up()
-    opened_sessions.clear()
 
 
 def test_grid_engine_gives_results_loses_a_job_and_keeps_nothing(batch: BatchShop) -> None:
@@ -31,7 +29,7 @@ def test_grid_engine_gives_results_loses_a_job_and_keeps_nothing(batch: BatchSho
     batch.bough("site", "add", "ge", "--batch", "sge", "--partition", "main.q", *QUICK, "--cores-per-pilot", "2")
     assert "sge answers; you have 0 jobs there" in batch.bough("site", "test", "ge")
     notes, gate = batch.folder / "notes", batch.folder / "gate"
-    with bough.Session(batch.shop.address, name="first") as session:
+    with bough.Session(batch.address, name="first") as session:
         name, slots = session.command("echo $JOB_NAME $NSLOTS").result(PATIENCE).stdout.split()
         assert name.startswith("bough-")
         assert slots == "2"

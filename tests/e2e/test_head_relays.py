@@ -5,6 +5,7 @@ Through cuts of the link, crashes of the server and of the relay, and a laptop t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -14,33 +15,42 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from compute_nodes import Cluster, ClusterShop
+from compute_nodes import NOTICED_SOON, NetworkCluster
 from processes import PATIENCE, is_alive, read
+from site_shop import SiteShop, shop_folder
 from slurm_clusters import need_slurm
 from ssh_hosts import is_listening, need_sshd
 from workshop import link
 
 import bough
-from bough.api.session.session import opened_sessions
 
+__all__ = ["shop_folder"]  # a fixture
 KIND = "[bough.sites]\ntest-nodes = node_site:NodeSite\n"
 
 
-class NodeShop(ClusterShop):
-    """A server, and a cluster as a site of the kind `node_site`."""
+class ClusterShop(SiteShop):
+    """A server, and a cluster whose compute node reaches only its head node."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> None:
-        super().__init__(folder, monkeypatch, cluster.head)
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, cluster: NetworkCluster) -> None:
+        super().__init__(folder, monkeypatch)
         self.cluster = cluster
+        self.reach(cluster.head, options=NOTICED_SOON)
+
+
+class NodeShop(ClusterShop):
+    """The same with the cluster as a site of the kind `node_site`."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, cluster: NetworkCluster) -> None:
+        super().__init__(folder, monkeypatch, cluster)
         offered = folder / "offered" / "bough_test_nodes-1.0.dist-info"
         offered.mkdir(parents=True)
         (offered / "METADATA").write_text("Metadata-Version: 2.1\nName: bough-test-nodes\nVersion: 1.0\n")
         (offered / "entry_points.txt").write_text(KIND)
-        self.shop.environment["PYTHONPATH"] = f"{folder / 'offered'}:{Path(__file__).parent}"
+        self.environment["PYTHONPATH"] = f"{folder / 'offered'}:{Path(__file__).parent}"
 
     def add(self, reconnect: str = "60s", **fields: object) -> None:
         """Start the server, and tell it of the cluster."""
-        self.shop.start("--reconnect", reconnect)
+        self.start("--reconnect", reconnect)
         lead = f'set -- {shlex.join(self.cluster.on_node)} "$@"'
         spec = {"kind": "test-nodes", "ssh": "alpha", "cores_per_pilot": 2, "setup": lead, **fields}
         lines = [f"{name} = {json.dumps(value)}" for name, value in spec.items()]
@@ -53,52 +63,40 @@ class NodeShop(ClusterShop):
         return dict(json.loads(path.read_text()))
 
 
+@contextlib.contextmanager
+def opened(
+    kind: type[ClusterShop], folder: Path, monkeypatch: pytest.MonkeyPatch, nodes: int = 0
+) -> Iterator[ClusterShop]:
+    """A shop of this kind; in the end nothing of it is left."""
+    with link() as made, contextlib.ExitStack() as stack:
+        cluster = NetworkCluster(folder, made, nodes=nodes)
+        stack.callback(cluster.remove)
+        shop = kind(folder, monkeypatch, cluster)
+        stack.callback(shop.clean_up)
+        yield shop
+
+
 @pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterShop]:
+def slurm(shop_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterShop]:
     need_sshd()
     need_slurm()
-    folder = tmp_path / "w"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    with link() as made:
-        cluster = Cluster(folder, made, slurm=True)
-        shop = None
-        try:
-            shop = ClusterShop(folder, monkeypatch, cluster.head)
-            shop.cluster = cluster
-            shop.shop.start("--reconnect", "60s")
-            yield shop
-        finally:
-            if shop is not None:
-                shop.shop.clean_up()
-            cluster.remove()
-            opened_sessions.clear()
+    with opened(ClusterShop, shop_folder, monkeypatch, nodes=1) as shop:
+        shop.start()
+        yield shop
 
 
 @pytest.fixture
-def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeShop]:
+def nodes(shop_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterShop]:
     need_sshd()
-    folder = tmp_path / "w"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    with link() as made:
-        cluster = Cluster(folder, made)
-        shop = None
-        try:
-            shop = NodeShop(folder, monkeypatch, cluster)
-            yield shop
-        finally:
-            if shop is not None:
-                shop.shop.clean_up()
-            cluster.remove()
-            opened_sessions.clear()
+    with opened(NodeShop, shop_folder, monkeypatch) as shop:
+        yield shop
 
 
 def test_a_node_that_sees_only_its_head_node_runs_tasks_through_everything(nodes: NodeShop) -> None:
     cluster, notes, gate = nodes.cluster, nodes.folder / "notes", nodes.folder / "gate"
     nodes.add(reconnect="10s")  # less than the cut takes: it does not count while the site is not reached
     wait = f"echo begun >> {notes}; while [ ! -e {gate} ]; do sleep 0.05; done; echo ended >> {notes}"
-    with bough.Session(nodes.shop.address, name="nodes") as session:
+    with bough.Session(nodes.address, name="nodes") as session:
         assert session.command("hostname").result(PATIENCE).stdout.strip() == "node1"
         assert session.submit(pow, 2, 10).result(PATIENCE) == 1024
         [relay] = cluster.relays()
@@ -120,8 +118,8 @@ def test_a_node_that_sees_only_its_head_node_runs_tasks_through_everything(nodes
         nodes.until(lambda: "executor-awaited" in nodes.log(), "the time of the executor to be over")
         cluster.link.mend()
         nodes.until(lambda: "reconnected with 1 span" in nodes.log(), "the executor to reconnect")
-        nodes.shop.kill()
-        nodes.shop.start()
+        nodes.kill()
+        nodes.start()
         nodes.until(lambda: nodes.log().count("reconnected with 1 span") >= 2, "the executor to find the next server")
         nodes.until(lambda: cluster.connections() == 1, "the relay to say so, too")
         assert cluster.relays() == [relay]  # it was found, not started again
@@ -142,14 +140,14 @@ def test_a_laptop_that_slept_finds_everything_again(nodes: NodeShop) -> None:
     """Server and ssh stop, packets vanish, and the connection is forgotten by those who stayed awake."""
     cluster, gate = nodes.cluster, nodes.folder / "gate"
     nodes.add()
-    with bough.Session(nodes.shop.address, name="sleep") as session:
+    with bough.Session(nodes.address, name="sleep") as session:
         task = session.command(
             f"echo begun > {nodes.folder}/begun; while [ ! -e {gate} ]; do sleep 0.05; done; echo slept"
         )
         nodes.until((nodes.folder / "begun").exists, "the task to begin")
         [relay] = cluster.relays()
-        assert nodes.shop.server is not None
-        asleep = nodes.shop.server.family()
+        assert nodes.server is not None
+        asleep = nodes.server.family()
         for pid in asleep:
             os.kill(pid, signal.SIGSTOP)
         cluster.link.cut()
@@ -168,7 +166,7 @@ def test_a_laptop_that_slept_finds_everything_again(nodes: NodeShop) -> None:
 def test_a_relay_that_was_killed_is_started_again_where_it_was(nodes: NodeShop) -> None:
     cluster, notes, gate = nodes.cluster, nodes.folder / "notes", nodes.folder / "gate"
     nodes.add(relay_address=cluster.head_address)
-    with bough.Session(nodes.shop.address, name="killed") as session:
+    with bough.Session(nodes.address, name="killed") as session:
         task = session.command(f"echo run >> {notes}; while [ ! -e {gate} ]; do sleep 0.05; done")
         nodes.until(notes.exists, "the task to begin")
         access = nodes.access()
@@ -193,7 +191,7 @@ def test_a_site_with_several_login_nodes_has_a_relay_where_the_connection_is(nod
     """The next connection leads to another host, as round robin does; executors follow the file that they share."""
     cluster, notes, gate = nodes.cluster, nodes.folder / "notes", nodes.folder / "gate"
     nodes.add()
-    with bough.Session(nodes.shop.address, name="login") as session:
+    with bough.Session(nodes.address, name="login") as session:
         task = session.command(f"echo run >> {notes}; while [ ! -e {gate} ]; do sleep 0.05; done")
         nodes.until(notes.exists, "the task to begin")
         assert str(nodes.access()["address"]).startswith("alpha-head:")
@@ -215,12 +213,11 @@ def test_a_site_with_several_login_nodes_has_a_relay_where_the_connection_is(nod
 
 def test_a_node_of_slurm_that_sees_only_its_head_node_runs_tasks(slurm: ClusterShop) -> None:
     cluster, notes, gate = slurm.cluster, slurm.folder / "notes", slurm.folder / "gate"
-    assert cluster.slurm is not None
     quick = ("--cores-per-pilot", "1", "--poll", "0.3s", "--walltime", "10m")
     slurm.bough("site", "add", "alpha", "--ssh", "alpha", "--batch", "slurm", *quick)
     assert "ok    relay" in slurm.bough("site", "test", "alpha")
     wait = f"echo begun >> {notes}; while [ ! -e {gate} ]; do sleep 0.05; done; echo ended >> {notes}"
-    with bough.Session(slurm.shop.address, name="slurm") as session:
+    with bough.Session(slurm.address, name="slurm") as session:
         assert session.command("hostname; echo $SLURM_JOB_NAME").result(PATIENCE).stdout.startswith("node1\nbough-")
         assert session.submit(pow, 2, 10).result(PATIENCE) == 1024
         task = session.command(wait)
@@ -234,7 +231,7 @@ def test_a_node_of_slurm_that_sees_only_its_head_node_runs_tasks(slurm: ClusterS
         slurm.until(lambda: "reconnected with 1 span" in slurm.log(), "the executor to reconnect")
         os.kill(relay, signal.SIGKILL)
         slurm.until(lambda: cluster.relays() not in ([], [relay]), "the next relay")
-        slurm.until(lambda: [one["state"] for one in slurm.shop.entries()] == ["active"], "the executor to find it")
+        slurm.until(lambda: [one["state"] for one in slurm.entries()] == ["active"], "the executor to find it")
         gate.touch()
         assert task.result(PATIENCE).returncode == 0
         assert cluster.slurm.jobs() == [job]
@@ -243,3 +240,26 @@ def test_a_node_of_slurm_that_sees_only_its_head_node_runs_tasks(slurm: ClusterS
     slurm.until(lambda: not cluster.slurm.jobs(), "the job to end")
     slurm.until(lambda: not cluster.head.processes(), "everything to end")
     assert not list(cluster.head.home.rglob("*.json"))
+
+
+def test_the_relay_ends_soon_after_the_last_pilot_and_is_there_for_the_next(slurm: ClusterShop) -> None:
+    cluster = slurm.cluster
+    quick = ("--cores-per-pilot", "1", "--poll", "0.3s", "--walltime", "10m", "--idle", "1s")
+    slurm.bough("site", "add", "alpha", "--ssh", "alpha", "--batch", "slurm", *quick)
+    ports = set()
+    for number in range(2):
+        with bough.Session(slurm.address, name=f"turn{number}") as session:
+            assert session.command("hostname").result(PATIENCE).stdout == "node1\n"
+        slurm.until(lambda: not cluster.slurm.jobs(), "the pilot to end")
+        slurm.until(
+            lambda: not cluster.relays(), "the relay to end", 45.0
+        )  # by itself it would after a minute and a half
+        assert cluster.head.processes(), "the connection is kept for longer"
+        ports |= {path.read_text() for path in cluster.head.home.rglob("relays/*/relay/port")}
+    assert len(ports) == 1
+    with bough.Session(slurm.address, name="last") as session:
+        session.command("true").result(PATIENCE)
+    slurm.bough("site", "disable", "alpha")
+    slurm.until(lambda: not cluster.slurm.jobs() and not slurm.pilots(), "the last pilot to end")
+    slurm.bough("server", "stop")
+    slurm.until(lambda: not cluster.head.processes(), "everything to end with the server", 30.0)

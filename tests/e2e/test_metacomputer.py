@@ -1,135 +1,120 @@
 """One workflow over this machine, an SSH host and two Slurm clusters at once, while all of them come to harm.
 
-Two clusters side by side, each behind its own sshd, stand for two administrative domains. While 2,000 tasks run, a node
-of one cluster is killed, the jobs of the other are cancelled behind our back, an SSH host is cut off, and the server is
-killed. Rule: every task is done and counted once, no job is left in any queue and no process of ours on any host.
+The clusters stand for two administrative domains: each is behind its own sshd in a network of its own, and the compute
+nodes of beta reach nothing but their head node. While 2,000 tasks run, a node of beta is killed, the jobs of alpha are
+cancelled behind our back, the cable to beta is pulled for a minute, the SSH host is cut off, and the server is killed.
+Rule: every task is done and counted once, no job is left in any queue and no process of ours on any host.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-import subprocess
-import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import PATIENCE, read, until
-from slurm_clusters import SlurmCluster, need_slurm
-from ssh_hosts import SshHost, install_ssh, need_sshd
-from workshop import Workshop
+from compute_nodes import NOTICED_SOON, NetworkCluster
+from processes import PATIENCE, until
+from site_shop import SiteShop, shop_folder
+from slurm_clusters import need_slurm
+from ssh_hosts import SshHost, need_sshd
+from workshop import Link, link
 
 import bough
-from bough.api.session.session import opened_sessions
 
+__all__ = ["shop_folder"]  # a fixture
 TASKS = 2000
+CUT = 60.0  # seconds
 BATCH = ("--batch", "slurm", "--poll", "0.3s", "--walltime", "10m", "--idle", "3s")
 
 
-class Metacomputer:
-    """A server, hosts and clusters."""
+class Metacomputer(SiteShop):
+    """A server, a host and clusters."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder = folder
-        self.shop = Workshop(folder)
-        self.clusters = {"alpha": SlurmCluster("alpha", 1, 2), "beta": SlurmCluster("beta", 4, 4)}
-        self.hosts = {name: self._head(name, cluster) for name, cluster in self.clusters.items()}
-        self.hosts["lab"] = SshHost(folder, "lab")
-        path = f"{install_ssh(folder, list(self.hosts.values()))}:{os.environ['PATH']}"
-        for key, value in (("PATH", path), ("XDG_CACHE_HOME", str(folder / "cache"))):
-            self.shop.environment[key] = value
-            monkeypatch.setenv(key, value)
-        monkeypatch.setenv("BOUGH_HOME", str(self.shop.home))
-        monkeypatch.delenv("BOUGH_SERVER", raising=False)
-
-    def _head(self, name: str, cluster: SlurmCluster) -> SshHost:
-        return SshHost(self.folder, name, more=f"SLURM_CONF={cluster.conf}")
-
-    def bough(self, *words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "bough.cli.main", *words],
-            env=self.shop.environment,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=3 * PATIENCE,
-            check=False,
-        )
-        assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}{self.story()}"
-        return done.stdout + done.stderr
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *clusters: NetworkCluster) -> None:
+        super().__init__(folder, monkeypatch)
+        self.clusters = clusters
+        self.reach(*(cluster.head for cluster in clusters), SshHost(folder, "lab"), options=NOTICED_SOON)
 
     def story(self) -> str:
-        said = self.shop.server.said() if self.shop.server is not None else ""
-        return said[-5000:] + "".join(cluster.story() for cluster in self.clusters.values())
+        sites = str(self.ask("sites")) if self.server is not None and not self.server.is_over else ""
+        return "\n".join([super().story()[-20_000:], sites, *(cluster.slurm.story() for cluster in self.clusters)])
 
-    def executors(self) -> list[int]:
-        """Executors of pilots anywhere, told by the folder that they run from."""
-        found = []
-        for entry in filter(str.isdecimal, os.listdir("/proc")):
-            words = read(f"/proc/{entry}/cmdline")
-            if os.fsencode(self.folder) in words and b"bough.executor" in words and b"--pilot" in words:
-                found.append(int(entry))
-        return found
+    def jobs(self) -> list[str]:
+        return [job for cluster in self.clusters for job in cluster.slurm.jobs()]
 
-    def clean_up(self) -> None:
-        self.shop.clean_up()
-        for cluster in self.clusters.values():
-            cluster.stop()
-        for host in self.hosts.values():
-            host.cut()
-            for pid in host.processes():
-                os.kill(pid, 9)
+    def processes_there(self) -> dict[int, str]:
+        return {pid: words for host in self.hosts.values() for pid, words in host.processes().items()}
+
+
+class Cut:
+    """A cable that is pulled now, and is back a while later, whatever else happens."""
+
+    def __init__(self, cable: Link, seconds: float) -> None:
+        cable.cut()
+        self._back_at = time.monotonic() + seconds
+        self._timer = threading.Timer(seconds, cable.mend)
+        self._timer.start()
+
+    def wait(self) -> None:
+        self._timer.join()
+        assert time.monotonic() >= self._back_at
 
 
 @pytest.fixture
-def meta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Metacomputer]:
+def meta(shop_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Metacomputer]:
     need_sshd()
     need_slurm()
-    folder = tmp_path / "w"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    made = Metacomputer(folder, monkeypatch)
-    yield made
-    made.clean_up()
-    opened_sessions.clear()
+    with link() as to_alpha, link() as to_beta, contextlib.ExitStack() as stack:
+        alpha = NetworkCluster(shop_folder, to_alpha, "alpha", nodes=1, cpus=2, hidden=False)
+        stack.callback(alpha.remove)
+        beta = NetworkCluster(shop_folder, to_beta, "beta", nodes=4, cpus=4)
+        stack.callback(beta.remove)
+        made = Metacomputer(shop_folder, monkeypatch, alpha, beta)
+        stack.callback(made.clean_up)
+        yield made
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_one_workflow_over_four_sites_survives_what_happens_to_them(meta: Metacomputer) -> None:
     notes = meta.folder / "notes"
     notes.mkdir()
-    meta.shop.start("--reconnect", "60s")
+    alpha, beta = meta.clusters
+    meta.start()
     meta.bough("site", "add", "here", "--local", "--cores-per-pilot", "2", "--idle", "3s")
     meta.bough("site", "add", "lab", "--ssh", "lab", "--cores-per-pilot", "2", "--idle", "3s")
     meta.bough("site", "add", "alpha", "--ssh", "alpha", *BATCH, "--cores-per-pilot", "2")
     meta.bough("site", "add", "beta", "--ssh", "beta", *BATCH, "--cores-per-pilot", "4", "--max-pilots", "4")
-
-    def done() -> int:
-        return len(os.listdir(notes))
+    assert not beta.reaches(to_beta := beta.link.here, meta.hosts["lab"].port), f"nodes of beta see {to_beta}"
 
     def wait_for(count: int, what: str) -> None:
-        until(lambda: done() >= count, what, 3 * PATIENCE, story=meta.story)
+        until(lambda: len(os.listdir(notes)) >= count, what, 3 * PATIENCE, story=meta.story)
 
-    with bough.Session(meta.shop.address, name="meta") as session:
+    with bough.Session(meta.address, name="meta") as session:
         space = bough.product(number=range(TASKS))
         array = session.sweep(f"sleep 0.2; mktemp -q {notes}/{{number}}.XXXXXX", space, retries=0)
         until(lambda: len(session.processors()) == 4, "all four sites to work", 3 * PATIENCE, story=meta.story)
         wait_for(TASKS // 10, "the first tasks")
-        beta = meta.clusters["beta"]
-        beta.kill_node(beta.nodes[0])
-        meta.clusters["alpha"].says("scancel", *meta.clusters["alpha"].jobs())
+        beta.slurm.kill_node(beta.slurm.nodes[0])
+        alpha.slurm.says("scancel", *alpha.slurm.jobs())
+        cut = Cut(beta.link, CUT)
         meta.hosts["lab"].cut()
-        wait_for(TASKS // 3, "tasks after the first faults")
-        meta.shop.kill()
-        meta.shop.start()
+        wait_for(TASKS // 4, "tasks after the first faults")
+        meta.kill()
+        meta.start()
         meta.hosts["lab"].start()
+        cut.wait()
         array.wait_all(6 * PATIENCE)
         assert len(array.finished()) == TASKS
         assert not array.failed()
     numbers = [name.partition(".")[0] for name in os.listdir(notes)]
     assert set(numbers) == set(map(str, range(TASKS)))
-    beta.start_node(beta.nodes[0])  # so that Slurm learns what became of the jobs there
+    beta.slurm.start_node(beta.slurm.nodes[0])  # so that Slurm learns what became of the jobs there
     for name in ("here", "lab", "alpha", "beta"):
         meta.bough("site", "remove", name)
-    until(lambda: not any(cluster.jobs() for cluster in meta.clusters.values()), "no job to be left", story=meta.story)
-    until(lambda: not meta.executors(), "no executor to be left", story=meta.story)
+    until(lambda: not meta.jobs(), "no job to be left", story=meta.story)
+    until(lambda: not meta.pilot_processes(), "no executor to be left", story=meta.story)
+    until(lambda: not meta.processes_there(), "no process to be left", story=lambda: f"{meta.processes_there()}")

@@ -15,9 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from processes import PATIENCE, read, until
-from site_shop import Shop, shop
-from ssh_hosts import children
+from processes import PATIENCE, children, read, until
+from site_shop import SiteShop, shop, shop_folder
 
 import bough
 from bough.model.site_specs import SiteSpec
@@ -25,7 +24,7 @@ from bough.sites.engines.cluster_site import RaySite
 from bough.sites.site_kind import SiteKind, Surroundings
 from bough.testing.site_conformance import check_site_kind
 
-__all__ = ["shop"]  # a fixture
+__all__ = ["shop", "shop_folder"]  # fixtures
 OWN, PORT = "10.78.0.1", 26379
 INSIDE = "BOUGH_IN_NAMESPACE"
 SETUP = f'ip link set lo up && ip addr add {OWN}/32 dev lo && exec "$0" "$@"'
@@ -118,7 +117,7 @@ def test_inside_ray_is_a_kind_as_kinds_should_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.environ.get(INSIDE), reason="runs in the namespace of the test before")
-def test_inside_tasks_run_in_a_ray_cluster_and_nothing_is_left(tmp_path: Path, shop: Shop) -> None:
+def test_inside_tasks_run_in_a_ray_cluster_and_nothing_is_left(tmp_path: Path, shop: SiteShop) -> None:
     cluster = RayCluster(tmp_path)
     try:
         shop.start("--reconnect", "60s")

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import PATIENCE, is_alive, read, until
-from ssh_hosts import SshHost, children, install_ssh, need_sshd
+from processes import PATIENCE, children, is_alive, read, until
+from ssh_hosts import SshHost, install_ssh, need_sshd
 
 from bough.stores.store_lock import is_held
 

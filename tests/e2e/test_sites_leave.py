@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from workshop import Workshop
+from workshop import Workshop, opened_workshop
 
 import bough
-from bough.api.session.session import opened_sessions
 
 ABSENCES = 20
 KILLED_AFTER = {4, 11, 16}  # absences in which the server is killed; in the even ones while the site is there
@@ -24,14 +23,8 @@ LOOSE, SWEPT = 260, 100
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workshop]:
-    made = Workshop(tmp_path)
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-    monkeypatch.delenv("BOUGH_SERVER", raising=False)
-    monkeypatch.setenv("BOUGH_HOME", str(made.home))
-    yield made
-    made.clean_up()
-    opened_sessions.clear()
+    with opened_workshop(tmp_path, monkeypatch) as made:
+        yield made
 
 
 class Sites:

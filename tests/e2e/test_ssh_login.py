@@ -14,21 +14,21 @@ import sys
 import time
 
 from processes import PATIENCE, is_alive, read, until
-from test_ssh_sites import SshShop, make
+from site_shop import MakeShop, SiteShop, make, shop, shop_folder
 
 import bough
 from bough.server.socket_path import short_folder
 
-__all__ = ["make"]  # a fixture
+__all__ = ["make", "shop", "shop_folder"]  # fixtures
 PASSPHRASE = "open sesame"
 
 
-def log_in(ssh: SshShop, answer: str) -> tuple[int, str]:
+def log_in(ssh: SiteShop, answer: str) -> tuple[int, str]:
     """Call `bough site login` on a terminal of its own, and answer what it asks."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         ["setsid", "--ctty", "--wait", sys.executable, "-m", "bough.cli.main", "site", "login", "alpha"],
-        env=ssh.shop.environment,
+        env=ssh.environment,
         cwd=ssh.folder,
         stdin=theirs,
         stdout=theirs,
@@ -60,10 +60,10 @@ def log_in(ssh: SshShop, answer: str) -> tuple[int, str]:
             process.wait(PATIENCE)
 
 
-def masters(ssh: SshShop) -> list[int]:
+def masters(ssh: SiteShop) -> list[int]:
     """The connections that the user has opened, by how they call themselves."""
     found = []
-    folder = short_folder(str(ssh.shop.home / "server"), "ssh").encode()
+    folder = short_folder(str(ssh.home / "server"), "ssh").encode()
     for entry in os.listdir("/proc"):
         words = read(f"/proc/{entry}/cmdline") if entry.isdecimal() else b""
         if words.startswith(b"ssh: ") and folder in words and is_alive(int(entry)):
@@ -71,13 +71,13 @@ def masters(ssh: SshShop) -> list[int]:
     return found
 
 
-def test_a_user_logs_in_once_and_the_server_goes_on_with_it(make: type[SshShop]) -> None:
+def test_a_user_logs_in_once_and_the_server_goes_on_with_it(make: MakeShop) -> None:
     ssh = make("alpha")
     host = ssh.hosts["alpha"]
     key = str(host.folder / "user_key")
     subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", PASSPHRASE, "-f", key], check=True, capture_output=True)
     for name in ("SSH_AUTH_SOCK", "SSH_ASKPASS", "DISPLAY"):
-        ssh.shop.environment.pop(name, None)
+        ssh.environment.pop(name, None)
     ssh.bough("site", "add", "alpha", "--ssh", "alpha")
     asks = "alpha wants a password or a second factor: bough site login alpha"
     assert asks in ssh.bough("site", "test", "alpha", code=3)
@@ -90,18 +90,18 @@ def test_a_user_logs_in_once_and_the_server_goes_on_with_it(make: type[SshShop])
     assert "site alpha: ssh alpha connects" in said
     [master] = masters(ssh)
 
-    with bough.Session(ssh.shop.address, name="after") as session:
+    with bough.Session(ssh.address, name="after") as session:
         where = session.command("echo $BOUGH_TEST_HOST")
         assert where.result(PATIENCE).stdout.strip() == str(host.folder)
-    ssh.shop.kill()  # the next server goes on with it, too
-    ssh.shop.start("--reconnect", "60s")
-    with bough.Session(ssh.shop.address, name="again") as session:
+    ssh.kill()  # the next server goes on with it, too
+    ssh.start("--reconnect", "60s")
+    with bough.Session(ssh.address, name="again") as session:
         assert session.command("true").result(PATIENCE).returncode == 0
     assert masters(ssh) == [master]
     assert "site alpha: ssh alpha connects" in ssh.bough("site", "login", "alpha")  # nothing is asked
 
     os.kill(master, 9)
-    with bough.Session(ssh.shop.address, name="lost", on_failure="ignore") as session:
+    with bough.Session(ssh.address, name="lost", on_failure="ignore") as session:
         session.command("true", resources={"site:alpha": 1})
         ssh.until(lambda: asks in str(ssh.site("alpha")["problem"]), "the problem to name the command")
         assert asks in ssh.bough("site", "show", "alpha")
@@ -112,7 +112,7 @@ def test_a_user_logs_in_once_and_the_server_goes_on_with_it(make: type[SshShop])
     assert not host.executors()
 
 
-def test_a_site_that_asks_nothing_needs_no_login(make: type[SshShop]) -> None:
+def test_a_site_that_asks_nothing_needs_no_login(make: MakeShop) -> None:
     ssh = make("alpha")
     ssh.bough("site", "add", "alpha", "--ssh", "alpha")
     ssh.bough("site", "test", "alpha")

@@ -13,12 +13,12 @@ import subprocess
 
 import pytest
 from processes import PATIENCE
-from test_ssh_sites import SshShop, make
+from site_shop import MakeShop, make, shop, shop_folder
 
 import bough
 from bough.model.resources import OWN_PYTHON
 
-__all__ = ["make"]  # a fixture
+__all__ = ["make", "shop", "shop_folder"]  # fixtures
 SAY = "import sys; print('%d.%d' % sys.version_info[:2])"
 
 
@@ -40,7 +40,7 @@ def other_python() -> tuple[str, str]:
     pytest.skip(f"there is no other Python than {OWN_PYTHON}: set BOUGH_OTHER_PYTHON")
 
 
-def test_commands_run_under_another_python_and_functions_wait_with_a_reason(make: type[SshShop]) -> None:
+def test_commands_run_under_another_python_and_functions_wait_with_a_reason(make: MakeShop) -> None:
     program, version = other_python()
     ssh = make("alpha")
     ssh.bough("site", "add", "alpha", "--ssh", "alpha", "--python", program)
@@ -49,7 +49,7 @@ def test_commands_run_under_another_python_and_functions_wait_with_a_reason(make
         pytest.skip(f"pip has no index that has msgspec for Python {version}: {tested}")
     assert f"commands run there, and functions of scripts under Python {version}" in tested
     assert "site alpha works" in tested
-    with bough.Session(ssh.shop.address, name="mixed", on_failure="ignore") as session:
+    with bough.Session(ssh.address, name="mixed", on_failure="ignore") as session:
         assert session.command("echo $BOUGH_TEST_HOST").result(PATIENCE).stdout.strip() == str(
             ssh.hosts["alpha"].folder
         )
@@ -57,7 +57,7 @@ def test_commands_run_under_another_python_and_functions_wait_with_a_reason(make
         ssh.until(lambda: f"Python {version}" in "".join(waits.explain()), "explain to say why the function waits")
         assert not waits.done()
         waits.cancel()
-    pythons = {one["python"] for one in ssh.shop.ask("executors")}
+    pythons = {one["python"] for one in ssh.ask("executors")}
     assert pythons <= {version}
     ssh.bough("site", "remove", "alpha")
     assert not ssh.hosts["alpha"].executors()

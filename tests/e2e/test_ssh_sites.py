@@ -5,18 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from processes import PATIENCE, is_alive, read, until
+from site_shop import MakeShop, make, shop, shop_folder
 from ssh_hosts import SshHost, install_ssh, need_sshd
-from workshop import Workshop
 
 import bough
-from bough.api.session.session import opened_sessions
 from bough.errors import SiteError, UserError
 from bough.executor.server_connection import connect
 from bough.model.resources import Needs
@@ -30,70 +26,10 @@ from bough.wire.client_messages import VERSION, Refused
 from bough.wire.executor_messages import ExecutorHello
 from bough.wire.framing import frame_list
 
-
-class SshShop:
-    """A server without anything that runs tasks, and hosts."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-        self.folder = folder
-        self.shop = Workshop(folder)
-        self.hosts = {name: SshHost(folder, name) for name in names}
-        path = f"{install_ssh(folder, list(self.hosts.values()))}:{os.environ['PATH']}"
-        for key, value in (("PATH", path), ("XDG_CACHE_HOME", str(folder / "cache"))):
-            self.shop.environment[key] = value
-            monkeypatch.setenv(key, value)
-        monkeypatch.setenv("BOUGH_HOME", str(self.shop.home))
-        monkeypatch.delenv("BOUGH_SERVER", raising=False)
-        self.shop.start("--reconnect", "60s")
-
-    def bough(self, *words: str, code: int | None = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "bough.cli.main", *words],
-            env=self.shop.environment,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=2 * PATIENCE,
-            check=False,
-        )
-        assert code in {None, done.returncode}, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}{self.log()}"
-        return done.stdout + done.stderr
-
-    def log(self) -> str:
-        return self.shop.server.said() if self.shop.server is not None else ""
-
-    def site(self, name: str) -> dict[str, object]:
-        return next(one for one in self.shop.ask("sites") if one["site"] == name)
-
-    def until(self, condition: object, what: str) -> None:
-        until(condition, what, story=self.log)  # type: ignore[arg-type]
-
-    def clean_up(self) -> None:
-        self.shop.clean_up()
-        for host in self.hosts.values():
-            host.cut()
-            for pid in host.processes():
-                os.kill(pid, 9)
+__all__ = ["make", "shop", "shop_folder"]  # fixtures
 
 
-@pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
-    need_sshd()
-    made: list[SshShop] = []
-    (tmp_path / "w").mkdir()
-    monkeypatch.chdir(tmp_path / "w")
-
-    def build(*names: str) -> SshShop:
-        made.append(SshShop(tmp_path / "w", monkeypatch, *names))
-        return made[-1]
-
-    yield build
-    for one in made:
-        one.clean_up()
-    opened_sessions.clear()
-
-
-def test_a_bare_host_gives_results_and_keeps_nothing(make: type[SshShop]) -> None:
+def test_a_bare_host_gives_results_and_keeps_nothing(make: MakeShop) -> None:
     ssh = make("alpha")
     host = ssh.hosts["alpha"]
     ssh.bough("site", "add", "alpha", "--ssh", "alpha", "--batch", "none", "--setup", "export FROM_SETUP=yes")
@@ -102,33 +38,33 @@ def test_a_bare_host_gives_results_and_keeps_nothing(make: type[SshShop]) -> Non
         ["ok", step] for step in (*SshSite.steps, "task", "end")
     ]
     until(lambda: not host.executors(), "the pilot of the test to end")
-    with bough.Session(ssh.shop.address, name="first") as session:
+    with bough.Session(ssh.address, name="first") as session:
         where = session.command("echo $BOUGH_TEST_HOST $FROM_SETUP")
         assert where.result(PATIENCE).stdout.split() == [str(host.folder), "yes"]
         assert session.submit(pow, 2, 10).result(PATIENCE) == 1024  # a function, of the same Python
         assert session.processors()["alpha"] > 0
     assert "1/1" in ssh.bough("site", "list")
     assert "running" in ssh.bough("site", "show", "alpha")
-    [token] = [path.read_text().strip() for path in (ssh.shop.home / "server").glob("site-*.token")]
-    assert ssh.shop.server is not None
-    for pid in [ssh.shop.server.pid, *host.processes(), *ssh.shop.server.family()]:
+    [token] = [path.read_text().strip() for path in (ssh.home / "server").glob("site-*.token")]
+    assert ssh.server is not None
+    for pid in [ssh.server.pid, *host.processes(), *ssh.server.family()]:
         assert token.encode() not in read(f"/proc/{pid}/cmdline") + read(f"/proc/{pid}/environ")
     [access] = host.home.rglob("access.json")
     assert access.stat().st_mode & 0o777 == 0o600
     ssh.bough("site", "remove", "alpha")
     assert not host.executors()
     until(lambda: not host.processes(), "the connection to end")
-    assert not list((ssh.shop.home / "server").glob("site-*"))
+    assert not list((ssh.home / "server").glob("site-*"))
     assert not list(host.home.rglob("access.json"))
-    assert ssh.shop.ask("sites") == []
+    assert ssh.ask("sites") == []
 
 
-def test_pilots_say_why_they_exist_and_are_let_go_when_nothing_is_left(make: type[SshShop]) -> None:
+def test_pilots_say_why_they_exist_and_are_let_go_when_nothing_is_left(make: MakeShop) -> None:
     ssh = make("alpha")
     host = ssh.hosts["alpha"]
     ssh.bough("site", "add", "alpha", "--ssh", "alpha", "--cores-per-pilot", "1", "--max-pilots", "2", "--idle", "10m")
     assert "none, because nothing is ready" in ssh.bough("pilot", "list")
-    with bough.Session(ssh.shop.address, name="w", on_failure="ignore") as session:
+    with bough.Session(ssh.address, name="w", on_failure="ignore") as session:
         tasks = [session.command("sleep 0.3") for _ in range(4)]
         assert all(task.result(PATIENCE).exit_code == 0 for task in tasks)
         big = session.command("true", cores=512)
@@ -157,32 +93,32 @@ def test_pilots_say_why_they_exist_and_are_let_go_when_nothing_is_left(make: typ
     assert "no pilots" in ssh.bough("pilot", "list")
 
 
-def test_an_idle_pilot_ends_and_the_next_one_is_sent_nothing(make: type[SshShop]) -> None:
+def test_an_idle_pilot_ends_and_the_next_one_is_sent_nothing(make: MakeShop) -> None:
     ssh = make("alpha")
     host = ssh.hosts["alpha"]
     (ssh.folder / "sites.toml").write_text(
         '[alpha]\nssh = "alpha"\ncores_per_pilot = 1\nmax_pilots = 2\nidle = "0.5s"\n'
     )
     ssh.bough("site", "add", "--file", "sites.toml")
-    with bough.Session(ssh.shop.address, name="many") as session:
+    with bough.Session(ssh.address, name="many") as session:
         names = [session.command("echo $$; sleep 0.3") for _ in range(6)]
         assert len({task.result(PATIENCE).stdout for task in names}) == 6
     ssh.until(lambda: not ssh.site("alpha")["pilots"], "idle pilots to end")
     assert not host.executors()
     [program] = (host.home / ".cache/bough/programs").iterdir()
     made = program.stat().st_mtime_ns
-    with bough.Session(ssh.shop.address, name="again") as session:
+    with bough.Session(ssh.address, name="again") as session:
         assert session.command("true").result(PATIENCE).returncode == 0
     [program] = (host.home / ".cache/bough/programs").iterdir()
     assert program.stat().st_mtime_ns == made
 
 
-def test_pilots_end_when_their_site_leaves_and_come_back_with_it(make: type[SshShop]) -> None:
+def test_pilots_end_when_their_site_leaves_and_come_back_with_it(make: MakeShop) -> None:
     ssh = make("alpha", "beta")
     alpha, beta = ssh.hosts["alpha"], ssh.hosts["beta"]
     for name in ssh.hosts:
         ssh.bough("site", "add", name, "--ssh", name, "--cores-per-pilot", "1")
-    with bough.Session(ssh.shop.address, name="both") as session:
+    with bough.Session(ssh.address, name="both") as session:
         tasks = [session.command(f"echo $BOUGH_TEST_HOST; sleep 0.2; : {number}") for number in range(30)]
         ssh.until(lambda: alpha.executors() and beta.executors(), "pilots at both sites")
         ssh.bough("site", "disable", "beta")
@@ -195,11 +131,11 @@ def test_pilots_end_when_their_site_leaves_and_come_back_with_it(make: type[SshS
     assert places == {str(alpha.folder), str(beta.folder)}
 
 
-def test_a_cut_and_a_killed_server_cost_no_running_task(make: type[SshShop]) -> None:
+def test_a_cut_and_a_killed_server_cost_no_running_task(make: MakeShop) -> None:
     ssh = make("alpha")
     host, notes = ssh.hosts["alpha"], ssh.folder / "notes"
     ssh.bough("site", "add", "alpha", "--ssh", "alpha", "--cores-per-pilot", "2")
-    with bough.Session(ssh.shop.address, name="cut") as session:
+    with bough.Session(ssh.address, name="cut") as session:
         gate = ssh.folder / "gate"
         wait = f"echo begun >> {notes}; while [ ! -e {gate} ]; do sleep 0.05; done; echo ended >> {notes}"
         task = session.command(wait)
@@ -209,8 +145,8 @@ def test_a_cut_and_a_killed_server_cost_no_running_task(make: type[SshShop]) -> 
         ssh.until(lambda: "disconnected" in ssh.log(), "the server to notice")
         host.start()
         ssh.until(lambda: "reconnected with 1 span" in ssh.log(), "the executor to reconnect")
-        ssh.shop.kill()
-        ssh.shop.start("--reconnect", "60s")
+        ssh.kill()
+        ssh.start("--reconnect", "60s")
         ssh.until(lambda: ssh.log().count("reconnected with 1 span") >= 2, "the executor to find the next server")
         gate.touch()
         assert task.result(PATIENCE).returncode == 0
@@ -220,7 +156,7 @@ def test_a_cut_and_a_killed_server_cost_no_running_task(make: type[SshShop]) -> 
     assert not host.executors()
 
 
-def test_what_is_wrong_is_one_line_that_says_how_to_mend_it(make: type[SshShop]) -> None:
+def test_what_is_wrong_is_one_line_that_says_how_to_mend_it(make: MakeShop) -> None:
     ssh = make("alpha")
     host = ssh.hosts["alpha"]
 
@@ -238,27 +174,27 @@ def test_what_is_wrong_is_one_line_that_says_how_to_mend_it(make: type[SshShop])
     assert "host key of alpha is not known: connect once by hand with ssh alpha" in tested()
     host.cut()
     assert "alpha cannot be reached" in tested()
-    with bough.Session(ssh.shop.address, name="waits", on_failure="ignore") as session:
+    with bough.Session(ssh.address, name="waits", on_failure="ignore") as session:
         task = session.command("true")
         ssh.until(lambda: "the last one failed" in "".join(task.explain()), "explain to say why there is no pilot")
         task.cancel()
     assert "was removed, 0 pilots ended" in ssh.bough("site", "remove", "alpha")
 
 
-def test_a_site_that_is_gone_is_forgotten_by_force_only(make: type[SshShop]) -> None:
+def test_a_site_that_is_gone_is_forgotten_by_force_only(make: MakeShop) -> None:
     ssh = make("alpha")
     host = ssh.hosts["alpha"]
     ssh.bough("site", "add", "alpha", "--ssh", "alpha")
-    with bough.Session(ssh.shop.address, name="short") as session:
+    with bough.Session(ssh.address, name="short") as session:
         session.command("true").result(PATIENCE)
     host.cut()
     assert "not removed" in ssh.bough("site", "remove", "alpha", code=3)
     assert "was removed" in ssh.bough("site", "remove", "alpha", "--force")
-    assert all(one["spec"] is None and not one["pilots"] for one in ssh.shop.ask("sites"))  # its executor has time
-    assert not list((ssh.shop.home / "server").glob("site-*"))
+    assert all(one["spec"] is None and not one["pilots"] for one in ssh.ask("sites"))  # its executor has time
+    assert not list((ssh.home / "server").glob("site-*"))
 
 
-def test_bad_definitions_are_refused_and_nothing_is_kept(make: type[SshShop]) -> None:
+def test_bad_definitions_are_refused_and_nothing_is_kept(make: MakeShop) -> None:
     ssh = make()
     (ssh.folder / "bad.toml").write_text('[good]\nssh = "x"\n\n[bad]\nssh = "-oProxyCommand=evil"\n')
     assert "[bad]" in ssh.bough("site", "add", "--file", "bad.toml", code=2)
@@ -266,13 +202,13 @@ def test_bad_definitions_are_refused_and_nothing_is_kept(make: type[SshShop]) ->
     assert "the site is '../x'" in ssh.bough("site", "add", "../x", "--ssh", "x", code=2)
     assert "Bough's own" in ssh.bough("site", "add", "local", "--ssh", "x", code=2)
     assert "there is no site x that was added" in ssh.bough("site", "test", "x", code=2)
-    assert ssh.shop.ask("sites") == []
+    assert ssh.ask("sites") == []
 
 
-def test_the_token_of_a_site_opens_that_site_only(make: type[SshShop]) -> None:
+def test_the_token_of_a_site_opens_that_site_only(make: MakeShop) -> None:
     ssh = make("alpha")
     ssh.bough("site", "add", "alpha", "--ssh", "alpha")
-    server = ssh.shop.home / "server"
+    server = ssh.home / "server"
     token = (server / "site-alpha.token").read_text().strip()
     [door] = server.glob("site-alpha.sock")
 

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import PATIENCE, is_alive, read, until
+from processes import PATIENCE, children, is_alive, read, until
 
+from bough.api.session.session import opened_sessions
 from bough.cli.targets.live_server import ServerClient, connect_client
 from bough.testing.builders import question
 
@@ -63,19 +63,10 @@ class Process:
 
     def family(self) -> list[int]:
         """Itself and all that came from it."""
-        return family(self.pid)
+        return [self.pid, *children(self.pid)]
 
     def said(self) -> str:
         return self.log.read_text(errors="replace")
-
-
-def family(pid: int) -> list[int]:
-    found = [pid]
-    with contextlib.suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            for child in read(f"/proc/{pid}/task/{thread}/children").split():
-                found += family(int(child))
-    return found
 
 
 class Workshop:
@@ -209,6 +200,19 @@ class Workshop:
         return [pid for pid in pids if pid != os.getpid() and is_alive(pid) and self._is_ours(pid)]
 
 
+@contextlib.contextmanager
+def opened_workshop(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workshop]:
+    """A workshop that the test works beside; what it leaves is ended."""
+    made = Workshop(folder)
+    (folder / "work").mkdir()
+    monkeypatch.chdir(folder / "work")
+    monkeypatch.delenv("BOUGH_SERVER", raising=False)
+    monkeypatch.setenv("BOUGH_HOME", str(made.home))
+    yield made
+    made.clean_up()
+    opened_sessions.clear()
+
+
 # --- networks and disks ---------------------------------------------------------------------------------
 
 
@@ -319,9 +323,3 @@ def small_disk(path: Path, megabytes: int) -> Iterator[SmallDisk]:
         yield made
     finally:
         made.remove()
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])

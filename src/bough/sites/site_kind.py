@@ -101,6 +101,14 @@ class TellsRoom(Protocol):
         """How many pilots could start at once, as the last `statuses` found out; None: that did not."""
 
 
+@runtime_checkable
+class RestsBetweenPilots(Protocol):
+    """A kind that has something running at its site which only pilots need."""
+
+    async def rest(self) -> None:
+        """No pilot is there or asked for: end that, if the site is connected; `open` has it run again."""
+
+
 MakeKind = Callable[[str, SiteSpec, Surroundings], SiteKind]
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import socket
 import ssl
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from bough.model.site_specs import SiteSpec
+from bough.sites.head import far_side
 from bough.sites.head.head_relay import HeadRelay, listen_address
 
 
@@ -21,6 +26,7 @@ class Host:
         self.asked: list[tuple[str, bytes, dict[str, object]]] = []
 
     async def __call__(self, what: str, load: bytes = b"", patience: float = 30.0, **fields: object) -> dict[str, Any]:
+        await asyncio.sleep(0.01 if what == "rest_relay" else 0.0)
         self.asked.append((what, load, fields))
         return {"access": "/home/u/nodes.json", "address": "head:7071", "linked": True} if what == "relay" else {}
 
@@ -73,3 +79,51 @@ def test_it_is_started_again_only_if_it_has_died() -> None:
 
     asyncio.run(look())
     assert [what for what, *_ in host.asked] == ["relay", "end_relay"]
+
+
+def test_it_rests_without_pilots_and_the_next_one_wakes_it_once() -> None:
+    host = Host()
+    relay = HeadRelay("alpha", "", host, lambda: "d1gest")
+
+    async def live() -> None:
+        await relay.ensure()
+        await relay.wake()
+        await relay.rest()
+        await asyncio.gather(relay.wake(), relay.wake())
+
+    asyncio.run(live())
+    assert [what for what, *_ in host.asked] == ["relay", "rest_relay", "relay"]
+
+
+def test_a_pilot_that_comes_while_it_is_ended_waits_and_has_a_relay() -> None:
+    host = Host()
+    relay = HeadRelay("alpha", "", host, lambda: "d1gest")
+
+    async def live() -> None:
+        await relay.ensure()
+        resting = asyncio.create_task(relay.rest())
+        await asyncio.sleep(0)
+        await relay.wake()
+        await resting
+
+    asyncio.run(live())
+    assert [what for what, *_ in host.asked] == ["relay", "rest_relay", "relay"]
+
+
+@pytest.mark.parametrize(("connections", "stays"), [(0, False), (1, True)])
+def test_the_host_ends_it_only_if_nobody_is_behind_it(
+    connections: int, stays: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as process:
+        home = Path(far_side.private_folder(os.path.join(far_side.site_folder("k"), "relays", socket.gethostname())))
+        (home / "relay").mkdir()
+        note = {"pid": process.pid, "began": far_side._began(process.pid)}
+        (home / "note.json").write_text(json.dumps(note))
+        (home / "relay" / "relay.json").write_text(json.dumps({"pid": process.pid, "connections": connections}))
+        try:
+            far_side.rest_relay({"key": "k"})
+            assert (process.poll() is None) is stays
+            assert far_side.relay_state("k") == ("alive" if stays else "")  # "dead" would be started again
+        finally:
+            process.kill()

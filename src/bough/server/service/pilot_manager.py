@@ -41,7 +41,16 @@ from bough.server.peers import ClientPeer, DeferredRequest, Handler
 from bough.server.service.pilot_submission import PilotSubmission
 from bough.server.service.stranger_gates import GuardedSocket
 from bough.server.turns.shell import Shell
-from bough.sites.site_kind import SiteKind, Surroundings, TakesLogin, TellsRoom, check_within, find_kind
+from bough.sites.site_kind import (
+    Checked,
+    RestsBetweenPilots,
+    SiteKind,
+    Surroundings,
+    TakesLogin,
+    TellsRoom,
+    check_within,
+    find_kind,
+)
 from bough.transport import home
 from bough.transport.access import NO_CERTIFICATE, revoke_site_token, site_secret, site_token, token_bytes
 from bough.transport.admission import PeerListener
@@ -53,6 +62,8 @@ _STARTING: Final = 1.0  # seconds between two looks at pilots that have not brou
 _WAITING: Final = 10.0  # the same where a batch system has to be asked: it serves others, too
 _RUNNING: Final = 10.0  # and at those that have, or longer if that is
 _SOON: Final = 0.5  # and after something happened that they may have to do with
+_REST: Final = 3.0  # seconds without pilots after which ends what only they need
+_RESTED: Final = 5.0  # seconds that it has for that
 _LINGER: Final = 30.0  # seconds for which a connection without pilots is kept
 _AGAIN: Final = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds after which a site that was not reached is tried again
 _LEAVING: Final = 60.0  # seconds in which pilots of a site that is removed have ended
@@ -83,6 +94,8 @@ class SiteDesk:
         self.trouble = ""  # why it was not reached
         self._is_open = False  # in this look it was
         self._poll = _pace(spec)
+        self._unused_since: Seconds | None = None  # it has no pilots, by the clock of the loop
+        self._rests = False  # and what only they need has ended
         site = shell.queries.site(name)
         self.is_lost = site is not None and bool(site.pilots)  # it has pilots, and is not reached, or not any more
         before = [pilot.pilot for pilot in (site.pilots if site is not None else ()) if _is_asked(pilot)]
@@ -123,6 +136,9 @@ class SiteDesk:
         if self._task is not None:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+        site = self._shell.queries.site(self.name)
+        if site is None or not site.pilots:
+            await self._let_rest()
         await self.kind.close()
         self._close_door()
 
@@ -169,6 +185,7 @@ class SiteDesk:
         if site is None or not site.pilots:
             return await self._rest()
         self._is_open = False
+        self._is_used()
         try:
             await self._care(site)
         except SiteError as error:
@@ -183,13 +200,35 @@ class SiteDesk:
         return self._pause()
 
     async def _rest(self) -> Seconds | None:
-        """There is no pilot: the connection is kept for a while."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LINGER):
-                await self._wake.wait()
-                return 0.0
-        await self.kind.close()
-        return None
+        """There is no pilot: what only they need ends soon, and the connection is kept for a while."""
+        now = self._shell.loop.time()
+        since = self._unused_since = self._unused_since or now
+        if now >= since + _LINGER:
+            await self.kind.close()
+            return None
+        if now >= since + _REST and not self._rests:
+            await self._let_rest()
+            self._rests = True
+        return since + (_LINGER if self._rests else _REST) - now
+
+    async def _let_rest(self) -> None:
+        if isinstance(self.kind, RestsBetweenPilots):
+            with contextlib.suppress(SiteError, OSError):  # it ends by itself, only later; a TimeoutError is an OSError
+                async with asyncio.timeout(_RESTED):
+                    await self.kind.rest()
+
+    def _is_used(self) -> None:
+        """Somebody uses it: what has to wait until nobody does waits from the beginning."""
+        self._unused_since, self._rests = None, False
+
+    async def check(self, step: str) -> Checked:
+        """Look at one thing that must be in order; the connection that this makes is kept for a while, too."""
+        self._is_used()
+        try:
+            return await check_within(self.kind, step, _STEP)
+        finally:
+            self._is_used()
+            self.look_soon()
 
     def _pause(self) -> Seconds:
         site = self._shell.queries.site(self.name)
@@ -479,7 +518,7 @@ class PilotManager:
             return {"steps": list(desk.kind.steps), "ok": True, "text": ""}
         if step not in desk.kind.steps:
             raise UnknownName(f"there is no step {step!r}; there are: {', '.join(desk.kind.steps)}")
-        found = await check_within(desk.kind, step, _STEP)
+        found = await desk.check(step)
         return {"steps": list(desk.kind.steps), "ok": found.ok, "text": found.text}
 
     async def _login(self, deferred: DeferredRequest[questions.LoginSite]) -> object:
@@ -489,7 +528,7 @@ class PilotManager:
             raise UserError(f"site {name} is not one to log in to: bough site test {name} says what it needs")
         if not deferred.question.done:
             return {"site": name, "argv": desk.kind.login_words()}
-        found = await check_within(desk.kind, desk.kind.steps[0], _STEP)
+        found = await desk.check(desk.kind.steps[0])
         if found.ok and site is not None and site.spec is not None:
             await tell(self._shell, SiteDefined(name, site.spec))  # it rests no more after pilots that failed
             desk.look_soon()

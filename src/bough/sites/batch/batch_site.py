@@ -68,6 +68,17 @@ class BatchSite(HeadSite):
         await super()._make_way()
         await self._relay.ensure()
 
+    async def open(self) -> None:
+        """Be connected, with the relay in place."""
+        await super().open()
+        await self._relay.wake()
+
+    async def rest(self) -> None:
+        """End the relay, as there is no pilot."""
+        async with self._opening:
+            if self._is_ready:
+                await self._relay.rest()
+
     def _executor(self, pilot: PilotId) -> dict[str, Any]:
         return {**super()._executor(pilot), "access": self._relay.access}
 
@@ -229,12 +240,13 @@ class BatchSite(HeadSite):
 
     async def forget(self) -> None:
         """End what may be left there, and remove the access file."""
-        await self._reach()
-        try:
-            [did] = await self._ask([self._system.ask_names()])
-            await self._cancel(job for job, name in self._names(did) if name.startswith(self._prefix))
-        finally:
-            await super().forget()
+        async with self._opening:  # nothing is to be made there meanwhile
+            await self._reach()
+            try:
+                [did] = await self._ask([self._system.ask_names()])
+                await self._cancel(job for job, name in self._names(did) if name.startswith(self._prefix))
+            finally:
+                await super().forget()
 
     # --- jobs --------------------------------------------------------------------------------------
 

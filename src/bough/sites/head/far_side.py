@@ -374,6 +374,18 @@ def end_relay(request: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def rest_relay(request: dict[str, Any]) -> dict[str, Any]:
+    """End the relay on this host if nobody is behind it; the next one has its port and certificate."""
+    home = _relay_home(request["key"])
+    note, said = _read_note(home, "note.json"), _read_note(os.path.join(home, "relay"), "relay.json")
+    if note is not None and not (_is_alive(note) and said is not None and said["connections"]):
+        if _is_alive(note):
+            _end([note])
+        with contextlib.suppress(FileNotFoundError):  # it has not died: nobody shall start it again for that
+            os.unlink(os.path.join(home, "note.json"))
+    return {}
+
+
 def submit(request: dict[str, Any]) -> dict[str, Any]:
     """Give pilots to the batch system, one after the other, no faster than it wants, while there is time.
 
@@ -623,7 +635,8 @@ def _last_words(folder: str) -> str:
 
 _WITH_LOAD = {"install": install, "prepare": prepare, "relay": relay}
 _DEEDS = {
-    deed.__name__: deed for deed in (look, start, statuses, cancel, forget, submit, ask, ended, missing, end_relay)
+    deed.__name__: deed
+    for deed in (look, start, statuses, cancel, forget, submit, ask, ended, missing, end_relay, rest_relay)
 }
 
 

@@ -5,7 +5,8 @@ its pilot, and if the relay dies no work is lost. It finds the server by the soc
 forwards, and listens by TLS where the definition says. Rules: it is started once, and found by its host and process;
 its certificate is made here and travels by stdin, so that bare Python does there; the access file for compute nodes
 lies in the site's folder, which they share, and its token opens that site's socket only. It outlives the connection,
-and ends with the site, or by itself when there has been no server for as long as executors wait for one.
+and ends with the site, soon after the last pilot, or by itself when there has been no server for as long as executors
+wait for one.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class HeadRelay:
         self._digest = digest
         self._words = ["--listen", listen_address(address), "--site", site, "--give-up", f"{give_up:g}"]
         self._lock = asyncio.Lock()
+        self._rests = False  # it was ended because there was no pilot
         self.access = ""  # the path there of the access file for compute nodes, once it runs
         self.address = ""  # where it listens
         self.is_linked = False  # it had found the server when it was looked at last
@@ -55,17 +57,32 @@ class HeadRelay:
         ended meanwhile, and a name that leads to several hosts may have led to another one.
         """
         async with self._lock:
-            key, certificate = new_certificate()
-            load = json.dumps({"certificate": certificate.decode(), "key": key.decode()}).encode()
-            try:
-                found = await self._errand("relay", load, _STARTING, digest=self._digest(), words=self._words)
-            except SiteError as error:
-                if _CANNOT not in str(error):
-                    raise
-                raise SiteError(f"{error}; name another of its addresses with --relay-address") from error
-            self.access, self.address = str(found["access"]), str(found["address"])
-            self.is_linked = bool(found["linked"])
+            await self._run()
         return self.access
+
+    async def _run(self) -> None:
+        key, certificate = new_certificate()
+        load = json.dumps({"certificate": certificate.decode(), "key": key.decode()}).encode()
+        try:
+            found = await self._errand("relay", load, _STARTING, digest=self._digest(), words=self._words)
+        except SiteError as error:
+            if _CANNOT not in str(error):
+                raise
+            raise SiteError(f"{error}; name another of its addresses with --relay-address") from error
+        self.access, self.address = str(found["access"]), str(found["address"])
+        self.is_linked, self._rests = bool(found["linked"]), False
+
+    async def rest(self) -> None:
+        """There is no pilot: end it, unless an executor is behind it all the same."""
+        async with self._lock:
+            self._rests = True  # also if that is cut off: nobody knows then
+            await self._errand("rest_relay")
+
+    async def wake(self) -> None:
+        """There is a pilot: have it run again if it rests."""
+        async with self._lock:
+            if self._rests:
+                await self._run()
 
     async def mend(self, answer: Mapping[str, Any]) -> None:
         """Start it again if it has died: who asks there for the statuses of pilots is told that, too."""
