@@ -20,6 +20,7 @@ from bough.core.records.executor_record import ExecutorRecord, RelayExecutorReco
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.pilot_record import PilotRecord
 from bough.core.records.population_record import KeptPopulation, Population
+from bough.core.records.replicas import ReplicaStart, Waste
 from bough.core.records.site_record import SiteRecord, SiteUsage
 from bough.core.records.task_record import TaskRecord
 from bough.core.records.task_series import Seen
@@ -190,6 +191,15 @@ class KeptSpan(msgspec.Struct, array_like=True):
     needs: Needs | None = None  # that it occupies, if its record asks for more by now
 
 
+class KeptReplicas(msgspec.Struct, array_like=True):
+    """What runs and may be replicated, and what replicas have cost."""
+
+    running: list[tuple[int, int, Seconds, int]] = []  # record, index, since when, replicas made of it
+    started: dict[int, ReplicaStart] = {}  # by span
+    waste: Waste = msgspec.field(default_factory=Waste)
+    at: Seconds = 0.0
+
+
 class Snapshot(msgspec.Struct):
     """All that cannot be derived."""
 
@@ -225,6 +235,7 @@ class Snapshot(msgspec.Struct):
     seen: list[tuple[int, dict[int, Seen]]] = []  # by record and element
     populations: list[KeptPopulation] = []
     queues: dict[str, QueueSpec] = {}  # by name: those that have a definition
+    replicas: KeptReplicas = msgspec.field(default_factory=KeptReplicas)
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -266,8 +277,21 @@ def take(state: State) -> bytes:
             last_pilot=state.last_pilot,
             populations=[one.kept() for one in state.populations.all()],
             queues={queue.name: queue.spec for queue in state.named_queues.defined()},
+            replicas=_replicas(state),
         )
     )
+
+
+def _replicas(state: State) -> KeptReplicas:
+    index = state.replicas
+    running = [(one.id, one.index, one.since, one.replicas) for one in index.running(state.records)]
+    return KeptReplicas(running, index.started, index.waste, state.replicas_at)
+
+
+def _restore_replicas(state: State, kept: KeptReplicas) -> None:
+    for record, index, since, replicas in kept.running:
+        state.replicas.note(state.records, state.records[record], index, since, replicas)
+    state.replicas.started, state.replicas.waste, state.replicas_at = kept.started, kept.waste, kept.at
 
 
 def kept_task(record: TaskRecord) -> KeptTask:
@@ -479,6 +503,7 @@ def restore(state: State, data: bytes) -> None:
         else:
             state.attempts.add_task(span)
         span.executor.add(span)
+    _restore_replicas(state, kept.replicas)
     for name, number, index in kept.locks:
         state.locks.take(name, number, index)
     for kept_span, joined in kept.late:
