@@ -1,7 +1,7 @@
 """Declared outputs of a command: written under a hidden name, shown on success, deleted on failure.
 
 Rules: a final name appears only once its command has succeeded with all of its outputs. When two attempts of a task run
-at a time, because one was given up too early, the outputs of the one that shows them first stay, and both report the
+at a time, a replica or because one was given up too early, the outputs of the one that shows them first stay, and both report the
 same files. A file that anybody else wrote there while the command ran is replaced, as any program would do that writes
 there, and never reported as the command's own.
 
@@ -35,23 +35,29 @@ class Outputs:
         *,
         known: dict[str, str] | None = None,
         mark: bytes = b"",
+        is_replica: bool = False,
     ) -> None:
         self._writes = writes
         self._known = known or writes  # as the user knows them
         self.hidden = {slot: hidden_path(path, record, index, attempt) for slot, path in writes.items()}
         self._name = (record, index, attempt)
+        self._is_replica = is_replica  # the attempts before it may be running
         self._mark = mark  # of the run: tasks of two workflows may have one number
         self._before: dict[str, tuple[int, int, int] | None] = {}  # what the names stood for when it began
 
     def prepare(self) -> None:
-        """Make parent folders and remove what earlier attempts, or an earlier life of this one, left behind."""
+        """Make parent folders and remove what earlier attempts, or an earlier life of this one, left behind.
+
+        The attempts before a replica are still writing.
+        """
         record, index, attempt = self._name
         for path in self._writes.values():
             self._before[path] = _identity(path)
             folder = os.path.dirname(path)
             if folder and not os.path.isdir(folder):
                 os.makedirs(folder, exist_ok=True)
-            for earlier in range(1, attempt + 1) if attempt > 1 else ():
+            first = attempt if self._is_replica else 1
+            for earlier in range(first, attempt + 1) if attempt > 1 else ():
                 remove(hidden_path(path, record, index, earlier))
 
     def missing(self) -> list[str]:

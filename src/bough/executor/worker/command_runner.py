@@ -226,7 +226,9 @@ class CommandRunner:
         known = sandbox.writes if sandbox else None
         outputs = None
         if call.writes:
-            outputs = Outputs(call.writes, run.record, index, run.attempt, known=known, mark=self._mark)
+            outputs = Outputs(
+                call.writes, run.record, index, run.attempt, known=known, mark=self._mark, is_replica=run.replica
+            )
         self._moved = sandbox.moved if sandbox else _UNMOVED
         self._checkpoint = "" if run.checkpoint is None else _place_of(run.checkpoint.path(run.record, index), sandbox)
         started = time.time()
