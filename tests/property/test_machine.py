@@ -771,7 +771,7 @@ class Histories(RuleBasedStateMachine):
         """What is left of it makes a lawful state, with which a server goes on; nothing of it raises."""
         dice = data.draw(st.randoms(use_true_random=False))
         share = data.draw(st.sampled_from([0.0, 0.05, 0.3]))
-        healed = Machine(Policies(Fifo()))
+        healed = Machine(Policies(Fifo(), replication=self.policies.replication))
         healed.replay(*self.journal[0])
         for number, now, written in self.journal[1:]:
             left = [fact for fact in written if dice.random() >= share]

@@ -244,7 +244,7 @@ def span_started(state: State, effects: Effects | None, fact: facts.SpanStarted)
     record = span.record
     for start, stop in record.runs(bytes((PLACED,)), fact.start, fact.stop):
         state.move(record, start, stop, RUNNING)
-        if state.replicas.is_on and state.replicas.note_started(state.records, record, start, stop, state.now):
+        if state.replicas.is_on and state.replicas.note_started(state.records, span, start, stop, state.now):
             state.replicas_due = True
     if state.replicas.started:
         state.replicas.began(span.id, state.now)

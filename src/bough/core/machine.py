@@ -20,7 +20,7 @@ from bough.core.intake import Intake
 from bough.core.replay_checks import fitted, misfit, pass_over, reserve
 from bough.core.scheduling.placement import Placement
 from bough.core.scheduling.provisioning import is_due, next_provision, provision
-from bough.core.scheduling.replication import catch_up, replicate
+from bough.core.scheduling.replication import catch_up, replicate, stop_waiting
 from bough.core.state import State
 from bough.model.events.arriving import News
 from bough.model.events.facts import Fact
@@ -86,6 +86,8 @@ class Machine:
             written += replicate(state, self._random, effects.orders)
         if state.defined_sites and not state.stopping and is_due(state):
             written += provision(state, effects.orders)
+        if state.replicas_at > now and not state.unfinished:
+            stop_waiting(state)
         if effects.freed:
             written += still_ready(effects.freed)
         if not written:

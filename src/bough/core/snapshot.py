@@ -20,7 +20,7 @@ from bough.core.records.executor_record import ExecutorRecord, RelayExecutorReco
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.pilot_record import PilotRecord
 from bough.core.records.population_record import KeptPopulation, Population
-from bough.core.records.replicas import ReplicaStart, Waste
+from bough.core.records.replicas import Candidate, ReplicaStart, Waste
 from bough.core.records.site_record import SiteRecord, SiteUsage
 from bough.core.records.task_record import TaskRecord
 from bough.core.records.task_series import Seen
@@ -194,7 +194,7 @@ class KeptSpan(msgspec.Struct, array_like=True):
 class KeptReplicas(msgspec.Struct, array_like=True):
     """What runs and may be replicated, and what replicas have cost."""
 
-    running: list[tuple[int, int, Seconds, int]] = []  # record, index, since when, replicas made of it
+    running: list[tuple[int, int, int, Seconds, int]] = []  # record, index, span, since when, replicas made of it
     started: dict[int, ReplicaStart] = {}  # by span
     waste: Waste = msgspec.field(default_factory=Waste)
     at: Seconds = 0.0
@@ -284,13 +284,13 @@ def take(state: State) -> bytes:
 
 def _replicas(state: State) -> KeptReplicas:
     index = state.replicas
-    running = [(one.id, one.index, one.since, one.replicas) for one in index.running(state.records)]
+    running = [(one.id, one.index, one.span, one.since, one.replicas) for one in index.running(state.records)]
     return KeptReplicas(running, index.started, index.waste, state.replicas_at)
 
 
 def _restore_replicas(state: State, kept: KeptReplicas) -> None:
-    for record, index, since, replicas in kept.running:
-        state.replicas.note(state.records, state.records[record], index, since, replicas)
+    for record, *rest in kept.running:
+        state.replicas.note(state.records, Candidate(state.records[record], *rest))
     state.replicas.started, state.replicas.waste, state.replicas_at = kept.started, kept.waste, kept.at
 
 

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from bough.core.records.array_record import RUNNING, Record
+from bough.core.records.attempts import Span
 from bough.core.records.task_record import TaskRecord
 from bough.model.ids import Seconds
 from bough.model.resources import Needs
@@ -28,11 +29,12 @@ Element = tuple[int, int]  # record, index
 class Candidate:
     """A running task that may be replicated; a policy sees it as `RunningWork`."""
 
-    __slots__ = ("index", "record", "replicas", "since")
+    __slots__ = ("index", "record", "replicas", "since", "span")
 
-    def __init__(self, record: Record, index: int, since: Seconds, replicas: int = 0) -> None:
+    def __init__(self, record: Record, index: int, span: int, since: Seconds, replicas: int = 0) -> None:
         self.record = record
         self.index = index
+        self.span = span  # of the attempt that began
         self.since = since  # when it began
         self.replicas = replicas  # that were made of it since then
 
@@ -84,20 +86,21 @@ class ReplicaIndex:
         self._by_replicas: dict[int, dict[Element, Candidate]] = {}  # each in the order in which they came
         self._clean_at = _FEW
 
-    def note(self, records: dict[int, Record], record: Record, index: int, since: Seconds, replicas: int = 0) -> None:
-        """A task runs from now on."""
+    def note(self, records: dict[int, Record], candidate: Candidate) -> None:
+        """A task runs that may be replicated."""
         if len(self.by_element) >= self._clean_at:
             self._clean(records)
-        self.forget((record.id, index))
-        candidate = self.by_element[record.id, index] = Candidate(record, index, since, replicas)
-        self._by_replicas.setdefault(replicas, {})[record.id, index] = candidate
+        at = (candidate.id, candidate.index)
+        self.forget(at)
+        self.by_element[at] = candidate
+        self._by_replicas.setdefault(candidate.replicas, {})[at] = candidate
 
-    def note_started(self, records: dict[int, Record], record: Record, start: int, stop: int, now: Seconds) -> bool:
-        """Tasks have begun; whether they may be replicated."""
-        if not may_be_replicated(record):
+    def note_started(self, records: dict[int, Record], span: Span, start: int, stop: int, now: Seconds) -> bool:
+        """Elements of a span have begun; whether they may be replicated."""
+        if not may_be_replicated(span.record):
             return False
         for index in range(start, stop):
-            self.note(records, record, index, now)
+            self.note(records, Candidate(span.record, index, span.id, now))
         return True
 
     def replicated(self, record: Record, index: int, span: int, start: ReplicaStart) -> None:
@@ -127,7 +130,7 @@ class ReplicaIndex:
             began = self.started[span].since
         else:
             candidate = self.by_element.get((record.id, index))
-            began = candidate.since if candidate is not None else now
+            began = candidate.since if candidate is not None and candidate.span == span else now
         self.waste.superseded += 1
         self.waste.seconds += max(0.0, now - began) * cores
 

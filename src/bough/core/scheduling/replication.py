@@ -11,6 +11,7 @@ is not heard further in that turn. Without replication nothing here is called.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from heapq import heapify
 from math import isfinite
 from random import Random
 from typing import cast
@@ -63,7 +64,7 @@ def catch_up(state: State) -> None:
                 for index in range(start, stop):
                     if state.replicas.get(state.records, span.record.id, index) is None:
                         since = span.heard or state.now
-                        state.replicas.note_started(state.records, span.record, index, index + 1, since)
+                        state.replicas.note_started(state.records, span, index, index + 1, since)
 
 
 def _has_room(state: State) -> bool:
@@ -123,6 +124,13 @@ def _ask_again(state: State, when: Seconds) -> None:
     if when > state.now and not (state.now < state.replicas_at <= when):
         state.replicas_at = when
         state.set_timer(when, TimerKind.REPLICAS, 0)
+
+
+def stop_waiting(state: State) -> None:
+    """Nothing runs that could grow old enough: nobody need look again."""
+    state.replicas_at = 0.0
+    state.timers = [timer for timer in state.timers if timer[1] != TimerKind.REPLICAS]
+    heapify(state.timers)
 
 
 class StateReplicationView:
