@@ -22,6 +22,7 @@ from bough.model.events.facts import (
     Observed,
     Placed,
     Released,
+    Replicated,
     Retried,
     RetryDue,
     RunOpened,
@@ -58,6 +59,7 @@ class World:
         self.behind_gate = set(everything) if gated else set()
         self.states = dict.fromkeys(everything, "waiting" if gated else "ready")
         self.span: dict[tuple[int, int], int] = {}
+        self.replica: dict[tuple[int, int], int] = {}  # the spans of replicas
         self.executor = 1
         self.spans = 0
 
@@ -69,6 +71,7 @@ class World:
             self.behind_gate.discard(who)
         if state not in OCCUPYING:
             self.span.pop(who, None)
+            self.replica.pop(who, None)
 
     def tell(self, deed: str, record: int, low: int, high: int) -> list[Fact]:
         """As `act`; what has become ready of what may have waited is told as the core tells it."""
@@ -106,6 +109,25 @@ class World:
                 for one in mine:
                     self.enter(one, "running")
                 return [SpanStarted(span, start, until, record)]
+            case "replicate" if span and first == "running" and who[0] not in self.replica:
+                self.spans += 1
+                self.replica[who[0]] = self.spans
+                return [Replicated(self.spans, record, start, 2, self.executor)]
+            case "start replica" if who[0] in self.replica:
+                return [SpanStarted(self.replica[who[0]], start, start + 1, record)]
+            case "replica wins" if who[0] in self.replica:
+                faster = self.replica[who[0]]
+                self.enter(who[0], "done")
+                about = {"record": record, "attempt": 2, "executor": self.executor}
+                return [SpanEnded(faster, start, start + 1, 0.5, **about)]
+            case "replica fails" if who[0] in self.replica:
+                gone = self.replica.pop(who[0])
+                return [ElementFailed(gone, start, Failure(Cause.EXIT, "bad"), None, 9.0, record, 2, self.executor)]
+            case "replica returns" if who[0] in self.replica:
+                return [SpanReturned(self.replica.pop(who[0]), start, start + 1, record)]
+            case "fail" | "retry later" if who[0] in self.replica:  # the replica goes on
+                self.span[who[0]] = self.replica.pop(who[0])
+                return [ElementFailed(span, start, Failure(Cause.EXIT, "bad"), None, 9.0, record, 1, self.executor)]
             case "end" if span:
                 for one in mine:
                     self.enter(one, "done")
@@ -129,7 +151,10 @@ class World:
                 return [RetryDue(record, start)]
             case "return" if span:
                 for one in mine:
-                    self.enter(one, "ready")
+                    if one in self.replica:
+                        self.span[one] = self.replica.pop(one)
+                    else:
+                        self.enter(one, "ready")
                 return [SpanReturned(span, start, until, record)]
             case "lose":
                 for one in list(self.span):
@@ -190,12 +215,20 @@ def told(store: SqliteStore) -> dict[tuple[int, int], str]:
     return states
 
 
+def out(store: SqliteStore) -> set[int]:
+    """The spans that executors have, as a reader of the tables finds them."""
+    read = store._database.execute
+    where = "FROM {} WHERE state IN ('placed', 'running')"
+    return {span for name in ("spans", "attempts") for (span,) in read(f"SELECT span {where.format(name)}")}
+
+
 def tables(store: SqliteStore) -> dict[str, list[tuple[object, ...]]]:
     names = ["tasks", "elements", "spans", "attempts"]
     return {name: sorted(store._database.execute(f"SELECT * FROM {name}"), key=repr) for name in names}
 
 
 DEEDS = ["place", "place", "place", "start", "end", "end", "fail", "retry later", "due", "return", "lose", "recall"]
+DEEDS += ["replicate", "replicate", "start replica", "replica wins", "replica fails", "replica returns", "start"]
 DEEDS += ["free", "free", "cancel", "abandon", "kill", "hold", "release", "revive", "reset", "declare"]
 steps = st.lists(
     st.tuples(
@@ -232,6 +265,7 @@ def test_the_tables_say_what_happened_however_folding_was_interrupted(history, g
         once.project()
         assert tables(often) == tables(once)
         found = told(once)
+        assert out(once) == {*world.span.values(), *world.replica.values()}
         for who, state in world.states.items():
             assert found[who] == ("ready" if state == "placed" else state), who
         row = once._database.execute(

@@ -29,7 +29,7 @@ from bough.model.site_specs import PilotId, SiteSpec
 from bough.model.tasks import NO_EXTRAS, Dep, Kind, On, TaskExtras
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
-from bough.policies.policy_registry import find_population_policy, load_provisioning
+from bough.policies.policy_registry import find_population_policy, load_provisioning, load_replication
 from bough.policy.interface import (
     AskAgain,
     AskFor,
@@ -45,6 +45,9 @@ from bough.policy.interface import (
     ReadyWork,
     Refrain,
     Release,
+    Replicate,
+    ReplicationPolicy,
+    ReplicationView,
     View,
 )
 from bough.testing.builders import array, executor, group, limits, needs, submit, task
@@ -141,6 +144,32 @@ class HostileProvisioning:
                 yield AskFor(site.name, "many")  # type: ignore[arg-type]
 
 
+class HostileReplication:
+    """Wishes for replicas of anything anywhere, more than it may, and breaks down now and then."""
+
+    cap, age = 2, 0.0
+
+    def replicate(self, view: ReplicationView, /) -> Iterable[Replicate | AskAgain]:
+        dice = view.random
+        yield Replicate(dice.randrange(40), dice.choice([-1, 0, 3, 10**9]), dice.randrange(9), "hostile \ud800")
+        yield from (AskAgain(view.now + 1), AskAgain(-1e9), AskAgain(float("nan")), AskAgain(float("inf")))
+        for work in view.running():
+            assert work.replicas < self.cap
+            assert 0 <= work.since <= view.now
+            for executor in view.executors():
+                assert executor.free("cores") > 0
+                if dice.random() < 0.5:
+                    yield Replicate(work.id, work.index, executor.id, "why \0 not")
+            found = view.executor_for(work)
+            assert found is None or view.may_run(work, found)
+            assert all(view.affinity(work, executor) >= 0 for executor in view.executors())
+            if dice.random() < 0.1:
+                raise RuntimeError("this policy is broken")
+        if dice.random() < 0.1:
+            yield "no wish at all"  # type: ignore[misc]
+
+
+REPLICATION = ["none", "hostile", "hostile", "wqr", "wqr:cap=3,age=1s", "tail:age=0.5s", "storage-affinity"]
 PROVISIONING = [
     *("hostile", "hostile", "adaptive", "static", "available", "all-at-once", "one-at-a-time:release=queue,q=3"),
     *("additive:release=grouped,idle=2", "exponential:release=queue"),
@@ -149,6 +178,10 @@ PROVISIONING = [
 
 def find_provisioning(name: str) -> ProvisioningPolicy:
     return HostileProvisioning() if name == "hostile" else load_provisioning(name)
+
+
+def find_replication(name: str) -> ReplicationPolicy | None:
+    return HostileReplication() if name == "hostile" else load_replication(name)
 
 
 def find_rule(name: str) -> PopulationPolicy | None:
@@ -253,6 +286,9 @@ OBSERVED = st.lists(
 KINDS = st.sampled_from([Kind.FUNCTION, Kind.FUNCTION, Kind.COMMAND])
 
 
+_MAY_FOLLOW = facts.Placed | facts.Replicated | facts.RetryDue | facts.ExecutorResumed
+
+
 class Histories(RuleBasedStateMachine):
     """Anything that clients, executors and people may say, in any order."""
 
@@ -262,11 +298,16 @@ class Histories(RuleBasedStateMachine):
         most=st.sampled_from([0, 0, 2]),
         memos=st.booleans(),
         fail_fast=st.booleans(),
+        replicas=st.sampled_from(REPLICATION),
     )
-    def open(self, policy: str, pilots: str, most: int, memos: bool, fail_fast: bool) -> None:
+    def open(self, policy: str, pilots: str, most: int, memos: bool, fail_fast: bool, replicas: str) -> None:
         def policies() -> Policies:
             return Policies(
-                POLICIES[policy](), population=find_rule, provisioning=find_provisioning(pilots), max_pilots=most
+                POLICIES[policy](),
+                population=find_rule,
+                provisioning=find_provisioning(pilots),
+                max_pilots=most,
+                replication=find_replication(replicas),
             )
 
         self.policies = policies()
@@ -548,7 +589,9 @@ class Histories(RuleBasedStateMachine):
             where = data.draw(st.sampled_from(sorted(self.machine.state.groups)))
             patience = data.draw(st.sampled_from([0.0, 0.0, 10.0]))
             backoff = data.draw(st.sampled_from([0.0, 5.0]))
-            rules = limits(retries=retries, backoff=backoff, losses=3, resend_after=patience, **data.draw(GROWTH))
+            twice = data.draw(st.sampled_from([True, True, True, False]))
+            more = {"resend_after": patience, "idempotent": twice, **data.draw(GROWTH)}
+            rules = limits(retries=retries, backoff=backoff, losses=3, **more)
             key = data.draw(st.sampled_from([b"", b"k" * 16]))
             word = data.draw(st.sampled_from(["", "x"]))  # tasks of one template soon have a known run time
             after = self.deps(data)
@@ -607,7 +650,7 @@ class Histories(RuleBasedStateMachine):
             said = news.WorkFailed(order.span, start, Failure(cause, "it broke", site=site, restarts=restarts))
         self.turn(said)
         again = self.turn(said)  # the same once more is dropped; the policy may still use its chance
-        assert all(isinstance(fact, facts.Placed | facts.RetryDue | facts.ExecutorResumed) for fact in again)
+        assert all(isinstance(fact, _MAY_FOLLOW) for fact in again)
 
     @precondition(lambda self: self.sent)
     @rule(data=st.data(), started=st.booleans())
@@ -737,7 +780,7 @@ class Histories(RuleBasedStateMachine):
         """What is left of it makes a lawful state, with which a server goes on; nothing of it raises."""
         dice = data.draw(st.randoms(use_true_random=False))
         share = data.draw(st.sampled_from([0.0, 0.05, 0.3]))
-        healed = Machine(Policies(Fifo()), accounts=True)
+        healed = Machine(Policies(Fifo(), replication=self.policies.replication), accounts=True)
         healed.replay(*self.journal[0])
         for number, now, written in self.journal[1:]:
             left = [fact for fact in written if dice.random() >= share]

@@ -54,6 +54,7 @@ APPLY: dict[type, Callable[..., None]] = {
     facts.PilotEnded: pilots.pilot_ended,
     facts.SiteHadRoom: pilots.site_had_room,
     facts.Placed: lifecycle.placed,
+    facts.Replicated: lifecycle.replicated,
     facts.SpanStarted: lifecycle.span_started,
     facts.SpanEnded: lifecycle.span_ended,
     facts.ElementFailed: lifecycle.element_failed,

@@ -23,6 +23,7 @@ from bough.core.records.array_record import (
     ArrayRecord,
     Record,
 )
+from bough.core.records.attempts import Span
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.group_record import GroupRecord
 from bough.core.state import State, TimerKind
@@ -187,11 +188,25 @@ def _whereabouts(state: State, record: Record, index: int, name: str, reached: i
     if span is None:
         return [f"{name} {says(TaskState(reached).label)}"]
     host = span.executor.host
+    if reached == RUNNING and state.attempts.replicas:
+        together = state.attempts.of(record, index, index + 1)
+        if len(together) > 1:
+            return _replicas(state, together, name)
     if reached == RUNNING:
         return [f"{name} is running on {host}, attempt {span.attempt}"]
     if span not in span.executor.front():
         return [f"{name} waits on {host} behind {counted(len(span.executor.spans) - 1, 'other')}"]
     return [f"{name} was given to {host}, attempt {span.attempt}, and is starting, or too short to be reported"]
+
+
+def _replicas(state: State, together: list[Span], name: str) -> list[str]:
+    """Where the attempts of a task run that run at the same time, and why there are several."""
+    lines = [f"{name} is running on {counted(len(together), 'executor')} at once; the first success counts"]
+    for span in together:
+        start = state.replicas.started.get(span.id)
+        why = "" if start is None else f": a replica, because {start.reason or 'an executor would have idled'}"
+        lines.append(f"  attempt {span.attempt} on {span.executor.host}{why}")
+    return lines
 
 
 def _holder(record: Record, index: int) -> str:

@@ -117,6 +117,7 @@ class Intake:
             TimerKind.SILENCE: self._on_silence,
             TimerKind.CLEARANCE: self._on_clearance,
             TimerKind.PILOTS: self._on_rested,
+            TimerKind.REPLICAS: self._on_replicas_due,
         }
         self._handlers = {
             kind: handler if kind in DECODED else partial(self._check, handler) for kind, handler in handlers.items()
@@ -267,7 +268,7 @@ class Intake:
         if span is None:
             return
         for start, stop in span.parts(event.start, event.stop):
-            if span.record.count(RUNNING, start, stop) < stop - start:
+            if span.record.count(RUNNING, start, stop) < stop - start or self._state.replicas.is_unheard(span.id):
                 self._record(facts.SpanStarted(event.span, start, stop, RecordId(span.record.id), event.host))
 
     def _on_returned(self, event: news.WorkReturned) -> None:
@@ -400,6 +401,9 @@ class Intake:
 
     def _on_rested(self, number: int, _: int) -> None:
         self._state.pilots_due = True
+
+    def _on_replicas_due(self, number: int, _: int) -> None:
+        self._state.replicas_due = True
 
     def _clear_if_away(self, number: ExecutorId) -> None:
         executor = self._state.executors[number]

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from bough.core.records.array_record import ENDED_STATES, OCCUPYING_STATES, READY, ArrayRecord, Record
+from bough.core.records.array_record import ENDED_STATES, OCCUPYING_STATES, READY, RUNNING, ArrayRecord, Record
 from bough.core.records.attempts import Span
 from bough.core.records.group_record import STATES, GroupRecord
 from bough.core.records.population_record import Population
 from bough.core.records.ready_queue import HAD_RUN, is_valid
+from bough.core.records.replicas import may_be_replicated
 from bough.core.records.site_record import SiteRecord
+from bough.core.records.task_record import TaskRecord
 from bough.core.records.task_series import MOST_FIRED, MOST_KEPT, MOST_METRICS, MOST_TAGS
 from bough.core.state import State
 from bough.errors import InvariantBroken
@@ -38,6 +40,7 @@ def check(state: State) -> None:
     _watched(state)
     _sites(state)
     _populations(state)
+    _replicas(state)
 
 
 def _demand(holds: bool, law: str) -> None:
@@ -256,6 +259,33 @@ def _totals(state: State) -> None:
     _demand(abs(cores - state.cores) < 1e-6, f"{cores} cores, the core says {state.cores}")
 
 
+def _replicas(state: State) -> None:
+    """What may be replicated runs; replicas are attempts of their own, on executors of their own."""
+    index = state.replicas
+    _demand(set(index.started) == set(state.attempts.replicas), "the replicas are not those whose start is known")
+    if index.is_on and state.asks_policy:
+        wanted = {
+            (r.id, i)
+            for r in state.records.values()
+            if may_be_replicated(r)
+            for lo, hi in r.runs(bytes((RUNNING,)), 0, r.length)
+            for i in range(lo, hi)
+        }
+        known = {(one.id, one.index) for one in index.running(state.records)}
+        _demand(known == wanted, f"tasks run that the index of replicas does not have: {sorted(wanted - known)[:5]}")
+    for span in state.attempts.replicas.values():
+        at = span.start
+        _demand(span.stop == at + 1, f"replica {span.id} is of more than one task")
+        _demand(may_be_replicated(span.record), f"{span.record.id} may not be replicated, and is")
+        together = state.attempts.of(span.record, at, at + 1)
+        executors = {other.executor.id for other in together}
+        _demand(len(executors) == len(together), f"{span.record.id}.{at} is twice with one executor")
+        numbers = {other.attempt for other in together}
+        _demand(len(numbers) == len(together), f"two attempts of {span.record.id}.{at} have one number")
+        last = span.record.attempt if isinstance(span.record, TaskRecord) else span.record.attempts.get(at, 0)
+        _demand(max(numbers) <= last, f"{span.record.id}.{at} has an attempt {max(numbers)} after its last, {last}")
+
+
 def _watched(state: State) -> None:
     """What is kept of watched tasks is bounded, and of what has not ended."""
     for id_, elements in state.watch.seen.by_record.items():
@@ -372,5 +402,9 @@ def picture(state: State) -> dict[str, object]:
         "watch": (state.watch.seen.by_record, state.watch.endings),
         "populations": sorted((one.kept() for one in state.populations.all()), key=lambda one: (one.is_group, one.id)),
         "places": ({r.id: r.place for r in state.records.values()}, state.hosts),
+        "replicas": (
+            {(one.id, one.index): (one.since, one.replicas) for one in state.replicas.running(state.records)},
+            (state.replicas.started, state.replicas.waste),
+        ),
         "totals": (state.unfinished, state.open_arrays, state.last_span, state.turn, state.stopping),
     }

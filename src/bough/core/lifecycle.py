@@ -33,6 +33,7 @@ from bough.core.records.attempts import WHOLE, Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.group_record import GroupRecord, Waiter
 from bough.core.records.ready_queue import CAME_BACK, HAD_RUN
+from bough.core.records.replicas import ReplicaStart
 from bough.core.records.task_record import TaskRecord
 from bough.core.sites import add_executor, remove_executor
 from bough.core.state import State, TimerKind
@@ -115,11 +116,9 @@ def executor_lost(state: State, effects: Effects | None, fact: facts.ExecutorLos
 
 
 def placed(state: State, effects: Effects | None, fact: facts.Placed) -> None:
-    """Ready elements went to an executor, or, if an executor has them already, to another one as a replica."""
+    """Ready elements went to an executor."""
     record, executor = state.records[fact.record], state.executors[fact.executor]
-    if record.state_of(fact.start) in OCCUPYING_STATES:
-        place_replica(state, fact, record, executor)
-    elif isinstance(record, ArrayRecord):
+    if isinstance(record, ArrayRecord):
         place_elements(state, fact, record, executor)
     else:
         place_task(state, fact, record, executor)
@@ -176,19 +175,28 @@ def place_elements(state: State, fact: facts.Placed, record: ArrayRecord, execut
             state.enqueue(record)
 
 
-def place_replica(state: State, fact: facts.Placed, record: Record, executor: ExecutorRecord) -> None:
-    """Elements that an executor has went to another one, too; they stay in the state in which they are."""
-    number, start, stop, attempt = fact.span, fact.start, fact.stop, fact.attempt
+def replicated(state: State, effects: Effects | None, fact: facts.Replicated) -> None:
+    """An element that an executor has went to another one, too."""
+    executor = state.executors[fact.executor]
+    place_replica(state, fact, state.records[fact.record], executor)
+    if not executor.is_open():
+        state.open_executors.pop(executor.id, None)
+
+
+def place_replica(state: State, fact: facts.Replicated, record: Record, executor: ExecutorRecord) -> None:
+    """The element stays in the state in which it is; the caller updates whether the executor is open."""
+    number, index, attempt = fact.span, fact.index, fact.attempt
     mean = record.runtime.mean
-    load = mean * (stop - start) if mean <= SHORT else 0.0
-    span = Span(number, record, start, stop, attempt, executor, [[start, stop]], fact.backlog, load)
+    load = mean if mean <= SHORT else 0.0
+    span = Span(number, record, index, index + 1, attempt, executor, [[index, index + 1]], queued=False, load=load)
     if executor.wide:
         cast("RelayExecutorRecord", executor).widen(span)
     if isinstance(record, TaskRecord):
         record.attempt = attempt
     else:
-        record.attempts.update(dict.fromkeys(range(start, stop), attempt))
+        record.attempts[index] = attempt
     state.attempts.add_replica(span)
+    state.replicas.replicated(record, index, number, ReplicaStart(state.now, fact.reason))
     state.last_span = number
     executor.add(span)
     if executor.accounted:
@@ -240,6 +248,10 @@ def span_started(state: State, effects: Effects | None, fact: facts.SpanStarted)
     record = span.record
     for start, stop in record.runs(bytes((PLACED,)), fact.start, fact.stop):
         state.move(record, start, stop, RUNNING)
+        if state.replicas.is_on and state.replicas.note_started(state.records, span, start, stop, state.now):
+            state.replicas_due = True
+    if state.replicas.started:
+        state.replicas.began(span.id, state.now)
 
 
 def span_ended(state: State, effects: Effects | None, fact: facts.SpanEnded) -> None:
@@ -275,11 +287,11 @@ def late_success(state: State, effects: Effects | None, fact: facts.SpanEnded) -
     record, start, stop = late.record, fact.start, fact.stop
     record.withdraw(start, stop)
     ranges.take(late.left, start, stop)
-    end_attempts(state, effects, record, start, stop)
+    _end_others(state, effects, record, start, stop)
     state.move(record, start, stop, DONE)
     record.succeed(Success(start, stop, state.turn, record.id, start, late.attempt))
     if isinstance(record, TaskRecord):
-        record.attempt = late.attempt
+        record.won(late.attempt)
     dependencies.ended(state, effects, record, start, stop)
 
 
@@ -304,6 +316,15 @@ def end_attempts(
     return ended
 
 
+def _end_others(state: State, effects: Effects | None, record: Record, start: int, stop: int) -> None:
+    """Elements have succeeded: the attempts of them that still run are superseded."""
+    for span in state.attempts.of(record, start, stop):
+        for low, high in span.parts(start, stop):
+            for index in range(low, high):
+                state.replicas.superseded(span.id, record, index, span.queue.cores, state.now)
+    end_attempts(state, effects, record, start, stop)
+
+
 def task_ended(  # noqa: C901, PLR0917 called for every task: names and calls would cost
     state: State, effects: Effects | None, span: Span, record: TaskRecord, seconds: Seconds, host: str = ""
 ) -> None:
@@ -321,8 +342,8 @@ def task_ended(  # noqa: C901, PLR0917 called for every task: names and calls wo
     several = state.attempts.several  # before this one leaves
     state.drop(span)
     if several:
-        record.attempt = span.attempt  # a replica may have a later one
-        end_attempts(state, effects, record, 0, 1)
+        record.won(span.attempt)
+        _end_others(state, effects, record, 0, 1)
     if state.seen:
         state.seen.pop(record.id, None)
     if state.ruled:
@@ -366,7 +387,7 @@ def _elements_ended(
     several = state.attempts.several  # before this one leaves
     state.shrink_span(span)
     if several:
-        end_attempts(state, effects, record, start, stop)
+        _end_others(state, effects, record, start, stop)
     dependencies.ended(state, effects, record, start, stop)
 
 
@@ -408,7 +429,7 @@ def element_failed(state: State, effects: Effects | None, fact: facts.ElementFai
     record.blame(index, failures + (not lost and not forgiven), losses + lost)
     record.set_failure(index, index + 1, fact.failure)
     if isinstance(record, ArrayRecord):
-        record.attempts[index] = span.attempt
+        record.attempts[index] = max(span.attempt, record.attempts.get(index, 0))  # a replica may have had a later one
     state.shrink_span(span)
     if fact.retry_at < 0:
         workflow = record.group.workflow
@@ -541,7 +562,7 @@ def _give_back(state: State, effects: Effects | None, span: Span, start: int, st
     record = span.record
     if isinstance(record, ArrayRecord):
         for index in range(start, stop):
-            record.attempts[index] = span.attempt
+            record.attempts[index] = max(span.attempt, record.attempts.get(index, 0))
     _wait_or_free(state, effects, record, start, stop)
 
 

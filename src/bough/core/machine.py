@@ -21,6 +21,7 @@ from bough.core.replay_checks import fitted, misfit, pass_over, reserve
 from bough.core.scheduling.placement import Placement
 from bough.core.scheduling.provisioning import is_due, next_provision, provision
 from bough.core.scheduling.recall import next_look, recall
+from bough.core.scheduling.replication import catch_up, replicate, stop_waiting
 from bough.core.state import State
 from bough.model.events.arriving import News
 from bough.model.events.facts import Fact
@@ -67,6 +68,7 @@ class Machine:
         self.state = State(policies, pickup, accounts=accounts)
         self.state.turn = last_turn
         self.state.last_span = last_span
+        self._random = Random(seed)
         self._placement = Placement(self.state, Random(seed))
         self._intake = Intake(self.state, Random(seed))
 
@@ -80,16 +82,23 @@ class Machine:
         if not state.asks_policy:
             state.rank_queued()
             state.pilots_due = True
+            if state.replicas.is_on:
+                catch_up(state)
+                state.replicas_due = True
         effects = Effects()
         written = self._intake.take_in(events, effects)
         if state.due and not state.stopping:
             written += self._placement.ask(now, effects.orders)
             state.due = False
-            state.demand_due = True
+            state.demand_due = state.replicas_due = True
         if state.crowded:
             recall(state, effects.orders)
+        if state.replicas_due and state.replicas.is_on and not state.stopping:
+            written += replicate(state, self._random, effects.orders)
         if state.defined_sites and not state.stopping and is_due(state):
             written += provision(state, effects.orders)
+        if state.replicas_at > now and not state.unfinished:
+            stop_waiting(state)
         if effects.freed:
             written += still_ready(effects.freed)
         if not written:

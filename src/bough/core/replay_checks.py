@@ -53,7 +53,7 @@ def fitted(state: State, fact: Fact) -> Fact:
 
 def pass_over(state: State, fact: Fact) -> None:
     """What is left of a fact that cannot be applied: the number of a span is not given again."""
-    if isinstance(fact, facts.Placed):
+    if isinstance(fact, facts.Placed | facts.Replicated):
         reserve(state, fact.span)
 
 
@@ -186,6 +186,19 @@ def _placed(state: State, fact: facts.Placed) -> str:
     return _unless_all(record, bytes((wanted,)), fact.start, fact.stop)
 
 
+def _replicated(state: State, fact: facts.Replicated) -> str:
+    record = state.records.get(fact.record)
+    if record is None or fact.executor not in state.executors:
+        return f"there is no record {fact.record}" if record is None else f"there is no executor {fact.executor}"
+    if fact.span in state.spans:
+        return f"the span {fact.span} is there already"
+    if not state.executors[fact.executor].fits(record):
+        return f"executor {fact.executor} has no room for a replica of record {fact.record}"
+    if (record.queue.limits or record.queue.named.bounded) and record.queue.spare <= 0:
+        return f"as many tasks as may run at once do, without a replica of record {fact.record}"
+    return _unless_all(record, OCCUPYING_STATES, fact.index, fact.index + 1)
+
+
 def _of_span(state: State, fact: facts.SpanStarted | facts.SpanReturned | facts.SpanAlive) -> str:
     return "" if fact.span in state.spans else f"there is no span {fact.span}"
 
@@ -297,6 +310,7 @@ _LOOK: dict[type, Callable[..., str]] = {
     facts.Amended: _amended,
     facts.Retried: _retried,
     facts.Placed: _placed,
+    facts.Replicated: _replicated,
     facts.SpanStarted: _of_span,
     facts.SpanReturned: _of_span,
     facts.SpanAlive: _of_span,

@@ -20,6 +20,7 @@ from bough.core.records.executor_record import ExecutorRecord, RelayExecutorReco
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.pilot_record import PilotRecord
 from bough.core.records.population_record import KeptPopulation, Population
+from bough.core.records.replicas import Candidate, ReplicaStart, Waste
 from bough.core.records.site_record import SiteRecord, SiteUsage
 from bough.core.records.task_record import TaskRecord
 from bough.core.records.task_series import Seen
@@ -192,6 +193,15 @@ class KeptSpan(msgspec.Struct, array_like=True):
     needs: Needs | None = None  # that it occupies, if its record asks for more by now
 
 
+class KeptReplicas(msgspec.Struct, array_like=True):
+    """What runs and may be replicated, and what replicas have cost."""
+
+    running: list[tuple[int, int, int, Seconds, int]] = []  # record, index, span, since when, replicas made of it
+    started: dict[int, ReplicaStart] = {}  # by span
+    waste: Waste = msgspec.field(default_factory=Waste)
+    at: Seconds = 0.0
+
+
 class Snapshot(msgspec.Struct):
     """All that cannot be derived."""
 
@@ -227,6 +237,7 @@ class Snapshot(msgspec.Struct):
     seen: list[tuple[int, dict[int, Seen]]] = []  # by record and element
     populations: list[KeptPopulation] = []
     queues: dict[str, QueueSpec] = {}  # by name: those that have a definition
+    replicas: KeptReplicas = msgspec.field(default_factory=KeptReplicas)
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -268,8 +279,21 @@ def take(state: State) -> bytes:
             last_pilot=state.last_pilot,
             populations=[one.kept() for one in state.populations.all()],
             queues={queue.name: queue.spec for queue in state.named_queues.defined()},
+            replicas=_replicas(state),
         )
     )
+
+
+def _replicas(state: State) -> KeptReplicas:
+    index = state.replicas
+    running = [(one.id, one.index, one.span, one.since, one.replicas) for one in index.running(state.records)]
+    return KeptReplicas(running, index.started, index.waste, state.replicas_at)
+
+
+def _restore_replicas(state: State, kept: KeptReplicas) -> None:
+    for record, *rest in kept.running:
+        state.replicas.note(state.records, Candidate(state.records[record], *rest))
+    state.replicas.started, state.replicas.waste, state.replicas_at = kept.started, kept.waste, kept.at
 
 
 def kept_task(record: TaskRecord) -> KeptTask:
@@ -486,6 +510,7 @@ def restore(state: State, data: bytes) -> None:
         span.executor.add(span)
         if span.queued:
             state.crowded[span.executor.id] = span.executor
+    _restore_replicas(state, kept.replicas)
     for name, number, index in kept.locks:
         state.locks.take(name, number, index)
     for kept_span, joined in kept.late:

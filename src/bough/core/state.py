@@ -20,6 +20,7 @@ from bough.core.records.pilot_record import PilotRecord
 from bough.core.records.population_record import PopulationIndex
 from bough.core.records.queue_record import QueueTable
 from bough.core.records.ready_queue import DemandIndex, LimitTree, ReadyQueue, is_valid
+from bough.core.records.replicas import ReplicaIndex
 from bough.core.records.site_record import SiteRecord
 from bough.core.records.task_record import TaskRecord
 from bough.core.records.watch_index import WatchIndex
@@ -46,6 +47,7 @@ class TimerKind(IntEnum):
     SILENCE = 3  # a span of which nothing was said is to be looked at
     CLEARANCE = 4  # an executor whose site left must have given back all it had
     PILOTS = 5  # a site has rested after a pilot that failed
+    REPLICAS = 6  # a task is old enough to be replicated
 
 
 class State:
@@ -81,6 +83,9 @@ class State:
         self.crowded: dict[int, ExecutorRecord] = {}  # those that were given a backlog since they had none
         self.recall_at: Seconds = 0.0  # when backlogs are looked at next; 0: they are not
         self.attempts = AttemptIndex()
+        self.replicas = ReplicaIndex(is_on=policies.replication is not None)
+        self.replicas_at: Seconds = 0.0  # when it is asked in any case; in the past: at no time
+        self.replicas_due = False  # a task began, or grew old enough, since the replication policy was asked
         self.spans = self.attempts.current  # the same, because most of what is said names a span
         self.last_span = 0
         self.cores = 0.0  # of all executors
@@ -368,6 +373,8 @@ class State:
             attempts.remove(span)
         else:  # the same, for what is most frequent
             del self.spans[span.id], attempts.tasks[record.id]
+        if self.replicas.started:
+            self.replicas.started.pop(span.id, None)
         if self._locked and span.id in self._locked:
             self.locks.free_all(span)
         if self._endings:

@@ -61,6 +61,7 @@ class Limits(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, g
     resend_after: Duration = 0  # sent again when its executor said nothing of it for so long, 0: never
     memory_growth: Factor = 0  # times so much memory, needed and allowed, after an attempt that this limit ended
     timeout_growth: Factor = 0  # times so much time after an attempt that the timeout ended
+    idempotent: bool = True  # it may run twice at the same time: see `core.scheduling.replication`
 
 
 NO_LIMITS = Limits()

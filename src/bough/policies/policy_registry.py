@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
+
+from msgspec import Meta
 
 from bough.errors import UnknownName, UserError, did_you_mean
+from bough.model.bounds import Duration, Factor, within
 from bough.model.ids import read_seconds
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
@@ -27,7 +30,10 @@ from bough.policies.provisioning.one_at_a_time import OneAtATime
 from bough.policies.provisioning.release_by_queue import ReleaseByQueue
 from bough.policies.provisioning.release_grouped import ReleaseGrouped
 from bough.policies.provisioning.static import Static
-from bough.policy.interface import PlacementPolicy, Policies, PopulationPolicy, ProvisioningPolicy
+from bough.policies.replication.affinity_replication import AffinityReplication
+from bough.policies.replication.tail import Tail
+from bough.policies.replication.wqr import Wqr
+from bough.policy.interface import PlacementPolicy, Policies, PopulationPolicy, ProvisioningPolicy, ReplicationPolicy
 from bough.policy.shortage import Acquisition, Provisioner, ReleasePolicy
 
 PolicyT = TypeVar("PolicyT")
@@ -48,11 +54,21 @@ _PROVISIONING: dict[str, Callable[[], ProvisioningPolicy]] = {
     "static": Static,
     **{name: lambda make=make: Provisioner(make()) for name, make in _ACQUISITION.items()},  # type: ignore[misc]
 }
+_REPLICATION: dict[str, Callable[..., ReplicationPolicy]] = {
+    "wqr": Wqr,
+    "storage-affinity": AffinityReplication,
+    "tail": Tail,
+}
+NO_REPLICATION: Final = "none"
+_Replicas = Annotated[int, Meta(ge=1, le=100)]  # of one task
+_REPLICATION_OPTIONS: Final = "cap=N, age=TIME, and of tail factor=X, as in wqr:cap=2,age=30s"
 PROVISIONING: Final = "adaptive"  # unless another one is named
 _OPTIONS: Final = "release=idle, release=queue[,q=N] or release=grouped[,idle=TIME]"
 
 
-def load_policies(placement: str, provisioning: str = PROVISIONING, max_pilots: int = 0) -> Policies:
+def load_policies(
+    placement: str, provisioning: str = PROVISIONING, max_pilots: int = 0, replication: str = NO_REPLICATION
+) -> Policies:
     """The policies of a run, one a family, by their names; rules about populations name theirs when they are set."""
     return Policies(
         placement=_load("placement", _PLACEMENT, placement),
@@ -60,6 +76,7 @@ def load_policies(placement: str, provisioning: str = PROVISIONING, max_pilots: 
         provisioning=load_provisioning(provisioning),
         max_pilots=max_pilots,
         provisioning_named=find_provisioning,
+        replication=load_replication(replication),
     )
 
 
@@ -75,6 +92,32 @@ def find_provisioning(text: str) -> ProvisioningPolicy | None:
 def placement_names() -> list[str]:
     """Our own placement policies."""
     return list(_PLACEMENT)
+
+
+def load_replication(text: str) -> ReplicationPolicy | None:
+    """A replication policy by its name and options: wqr:cap=2,age=30s; None: no task runs twice at the same time."""
+    if text == NO_REPLICATION:
+        return None
+    name, colon, rest = text.partition(":")
+    own = _REPLICATION.get(name)
+    if own is None and colon:
+        raise UserError(f"the replication policy {text!r} has no options; those that have: {', '.join(_REPLICATION)}")
+    if own is None:
+        return _load("replication", _REPLICATION, name)
+    options = dict(one.partition("=")[::2] for one in rest.split(",")) if colon else {}
+    read: dict[str, float] = {}
+    try:
+        if "cap" in options:
+            read["cap"] = within("cap", int(options.pop("cap")), _Replicas)
+        if "age" in options:
+            read["age"] = within("age", read_seconds(options.pop("age")), Duration)
+        if "factor" in options and own is Tail:
+            read["factor"] = within("factor", float(options.pop("factor")), Factor)
+    except (ValueError, UserError):
+        raise UserError(f"the replication policy {text!r} is not understood; say {_REPLICATION_OPTIONS}") from None
+    if options:
+        raise UserError(f"the replication policy {text!r} is not understood; say {_REPLICATION_OPTIONS}")
+    return own(**read)
 
 
 def load_provisioning(text: str) -> ProvisioningPolicy:

@@ -421,6 +421,91 @@ def no_provisioning(name: str) -> None:
     """No provisioning policy is known by a name."""
 
 
+# --- replicas ----------------------------------------------------------------------------------------------
+
+
+class Replicate(msgspec.Struct, frozen=True, gc=False):
+    """A wish: have an executor run a task, too, that another one is running."""
+
+    record: int
+    index: int
+    executor: int
+    reason: str = ""  # for people: why
+
+
+class RunningWork(Protocol):
+    """A task that runs, and that may run a second time at the same time."""
+
+    @property
+    def id(self) -> int:
+        """The number of its record."""
+
+    @property
+    def index(self) -> int:
+        """Which element of it."""
+
+    @property
+    def since(self) -> Seconds:
+        """When its oldest attempt that runs was said to have begun."""
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas were made of it since then, whatever became of them."""
+
+    @property
+    def needs(self) -> Needs:
+        """What it occupies."""
+
+    @property
+    def expected(self) -> Seconds:
+        """Expected run time: measured, or the user's estimate, or 0 when unknown."""
+
+
+class ReplicationView(Protocol):
+    """What runs, when executors have room and nothing that is ready could go there."""
+
+    @property
+    def now(self) -> Seconds:
+        """The time."""
+
+    @property
+    def random(self) -> Random:
+        """The only dice, seeded by the driver."""
+
+    def running(self) -> Iterator[RunningWork]:
+        """What may be replicated by the cap and the age: the least replicated first, of these the oldest; lazily."""
+
+    def executors(self) -> Sequence[ExecutorView]:
+        """Those that have room, the longest open first."""
+
+    def may_run(self, work: RunningWork, executor: ExecutorView) -> bool:
+        """Whether a replica could start there now: it fits, and no attempt of the task is there or has failed there."""
+
+    def executor_for(self, work: RunningWork) -> ExecutorView | None:
+        """The executor that has been open the longest among those that could run it."""
+
+    def affinity(self, work: RunningWork, executor: ExecutorView) -> int:
+        """Bytes of its inputs that the executor's site holds; 0 where nothing is known."""
+
+
+class ReplicationPolicy(Protocol):
+    """Which running tasks get another attempt beside them. It keeps no books: all there is to know is in the view.
+
+    The core keeps the two bounds, whatever is wished for.
+    """
+
+    @property
+    def cap(self) -> int:
+        """How many replicas are made of a task at the most, its first attempt not counted."""
+
+    @property
+    def age(self) -> Seconds:
+        """How long a task must have been running."""
+
+    def replicate(self, view: ReplicationView, /) -> Iterable[Replicate | AskAgain]:
+        """Yield wishes, best first; none means: wait for the next event."""
+
+
 class Policies(msgspec.Struct, frozen=True):
     """The policies of a run, one a family: what is passed to a machine.
 
@@ -435,3 +520,4 @@ class Policies(msgspec.Struct, frozen=True):
     max_pilots: int = 0  # of all sites together; 0: no bound
     # that of a site which names one; None: there is no such one
     provisioning_named: Callable[[str], ProvisioningPolicy | None] = no_provisioning
+    replication: ReplicationPolicy | None = None  # None: no task runs twice at the same time

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from bough.model.events.facts import Placed, SpanEnded
+from bough.model.events.facts import Placed, Replicated, SpanEnded
 from bough.model.ids import Seconds
 from bough.sim.simulation import Simulation
 
@@ -68,7 +68,7 @@ def intervals(simulation: Simulation) -> dict[int, Interval]:
     found: dict[int, Interval] = {}
     for _, now, written in simulation.journal:
         for fact in written:
-            if isinstance(fact, Placed):
+            if isinstance(fact, Placed | Replicated):
                 where[fact.span] = fact.executor
             elif isinstance(fact, SpanEnded):
                 found[fact.record] = Interval(fact.record, now - fact.seconds, now, where[fact.span])

@@ -66,10 +66,12 @@ class SimulatedExecutor:
     def __init__(self, id_: int, capacity: Needs, speed: float = 1.0, host: str = "", site: str = "sim") -> None:
         self.traits = ExecutorTraits(ExecutorId(id_), site, host or f"sim{id_}", speed, capacity)
         self.busy: Seconds = 0.0  # core-seconds of work done
+        self.now: Seconds = 0.0  # set by those that drive it, before they say something
         self._free = dict(capacity.amounts())
         self._queue: list[SendSpan] = []
         self._running: dict[int, bool] = {}  # spans, and whether all of each has succeeded so far
         self._stopped: dict[int, set[int]] = {}
+        self._begun: dict[int, tuple[Seconds, SendSpan]] = {}  # of those that run: when what runs of it began
 
     @property
     def id(self) -> ExecutorId:
@@ -95,9 +97,20 @@ class SimulatedExecutor:
         self._queue.append(order)
         return self._start(model)
 
-    def stop(self, order: StopSpan) -> None:
-        """Report nothing of these elements; they still take their time, since the core does not wait for them."""
-        self._stopped.setdefault(order.span, set()).update(range(order.start, order.stop))
+    def stop(self, order: StopSpan, model: Model) -> tuple[list[News], list[Finish]]:
+        """Report nothing of these elements: what it says all the same, and the ends of what starts in their place.
+
+        A span of one element ends at once. Elements of a longer one still take their time, since others follow them.
+        """
+        stopped = self._stopped.setdefault(order.span, set())
+        stopped.update(range(order.start, order.stop))
+        begun = self._begun.get(order.span)
+        if begun is None or begun[1].stop - begun[1].start > 1:
+            return [], []
+        since, sent = begun
+        self.busy += (self.now - since) * sent.spec.needs.cores
+        self._leave(sent)
+        return self._give_back_after(order.span), self._start(model)
 
     def give_backlog(self) -> list[News]:
         """Give back what has not begun."""
@@ -113,9 +126,15 @@ class SimulatedExecutor:
         stopped.update(wanted)
         return [_ended_early(order, index) for index in wanted]
 
+    def has(self, end: Finish) -> bool:
+        """Whether the span that is to end then is still here."""
+        return end.order.span in self._running
+
     def finish(self, end: Finish, model: Model) -> tuple[list[News], list[Finish]]:
         """Elements of a span have ended: what it reports, and the ends of what starts in their place."""
         span, needs = end.order.span, end.order.spec.needs
+        if span not in self._running:
+            return [], []  # it was stopped
         stopped = self._stopped.get(span, set())
         news = _news(end, stopped)
         self.busy += end.seconds * needs.cores
@@ -123,12 +142,18 @@ class SimulatedExecutor:
             self._running[span] = False
         if not end.is_last:
             return news, []
-        self._stopped.pop(span, None)
-        if not self._running.pop(span):
+        succeeded = self._running[span]
+        self._leave(end.order)
+        if not succeeded:
             news += self._give_back_after(span)
-        for name, amount in needs.amounts().items():
-            self._free[name] += amount
         return news, self._start(model)
+
+    def _leave(self, order: SendSpan) -> None:
+        """A span is here no more."""
+        self._stopped.pop(order.span, None)
+        del self._running[order.span], self._begun[order.span]
+        for name, amount in order.spec.needs.amounts().items():
+            self._free[name] += amount
 
     def _give_back_after(self, span: int) -> list[News]:
         """What was to follow on a success goes back, and what was to follow on that."""
@@ -151,6 +176,7 @@ class SimulatedExecutor:
             for name, amount in needs.items():
                 self._free[name] -= amount
             self._running[order.span] = True
+            self._begun[order.span] = self.now, order
             ends += self._ends_of(order, model)
         return ends
 

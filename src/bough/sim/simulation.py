@@ -15,6 +15,7 @@ from typing import Generic, TypeVar, assert_never
 from bough.core.machine import Machine
 from bough.errors import InternalError
 from bough.model.events.arriving import News
+from bough.model.events.news import WorkStarted
 from bough.model.events.facts import ExecutorLost, Fact, MemoLookedUp, PilotEnded, PilotQueued
 from bough.model.events.orders import (
     AnswerTake,
@@ -33,6 +34,7 @@ from bough.model.events.orders import (
     WatchSpan,
 )
 from bough.model.ids import Seconds
+from bough.model.runtimes import SHORT
 from bough.model.site_specs import PilotId
 from bough.sim.simulated_executor import Finish, Model, SimulatedExecutor
 from bough.sim.simulated_site import IdleCheck, PilotExecutor, PilotStart, SimulatedSite
@@ -56,6 +58,10 @@ class Agenda(Generic[T]):
         """The next thing and its time."""
         when, _, thing = heappop(self._heap)
         return when, thing
+
+    def first(self) -> T | None:
+        """The next thing, which stays there."""
+        return self._heap[0][2] if self._heap else None
 
     def next_time(self) -> Seconds | None:
         """When the next thing happens."""
@@ -82,6 +88,8 @@ class Simulation:
         self.refusals: list[str] = []
         self.complaints: list[str] = []  # what a policy did wrong
         self._dead: set[int] = set()
+        # executors tell of what runs for long; nobody listens unless it may be replicated
+        self._tells_starts = machine.state.replicas.is_on
         self._model = model
         self._agenda: Agenda[News | Finish | PilotStart | IdleCheck] = Agenda()
         self._sites = {site.name: site for site in sites}
@@ -119,7 +127,7 @@ class Simulation:
             if isinstance(thing, Finish):
                 if thing.executor in self._dead:
                     continue
-                said, started = self._executors[thing.executor].finish(thing, self._model)
+                said, started = self._executor(thing.executor).finish(thing, self._model)
                 news += said
                 self._schedule(started)
                 self._note_idle(self._executors[thing.executor])
@@ -137,6 +145,8 @@ class Simulation:
         self._turn(news)
 
     def _next_time(self) -> Seconds | None:
+        while isinstance(first := self._agenda.first(), Finish) and not self._executors[first.executor].has(first):
+            self._agenda.pop()  # it was stopped, and does not happen
         times = [t for t in (self._agenda.next_time(), self._wake()) if t is not None]
         return max(min(times), self.now) if times else None
 
@@ -188,9 +198,11 @@ class Simulation:
         match order:
             case SendSpan():
                 for one in order.singly():
-                    self._schedule(self._executors[order.executor].take(one, self._model))
+                    self._schedule(self._executor(order.executor).take(one, self._model))
             case StopSpan():
-                self._executors[order.executor].stop(order)
+                said, started = self._executor(order.executor).stop(order, self._model)
+                self.at(self.now, *said)
+                self._schedule(started)
             case Refuse():
                 self.refusals.append(order.message)
             case LookUpMemo():  # a simulation has no earlier runs
@@ -211,9 +223,17 @@ class Simulation:
             case _:
                 assert_never(order)
 
+    def _executor(self, number: int) -> SimulatedExecutor:
+        """An executor that knows the time."""
+        executor = self._executors[number]
+        executor.now = self.now
+        return executor
+
     def _schedule(self, ends: list[Finish]) -> None:
         for end in ends:
             self._agenda.put(self.now + end.after, end)
+            if self._tells_starts and end.is_last and end.start == end.order.start and end.after > SHORT:
+                self._agenda.put(self.now, WorkStarted(end.order.span, end.start, end.stop))
 
     def check_complete(self) -> None:
         """Raise if something submitted has not ended."""

@@ -30,7 +30,7 @@ _NEVER: Final = 1 << 62
 MOST_BLOBS: Final = 100  # deleted in one go
 
 _OF_RECORD: Final = (
-    PagesAdded, f.Placed, f.SpanStarted, f.SpanEnded, f.ElementFailed, f.SpanReturned, f.OutputKept,
+    PagesAdded, f.Placed, f.Replicated, f.SpanStarted, f.SpanEnded, f.ElementFailed, f.SpanReturned, f.OutputKept,
     f.Observed, f.RetryDue, f.MemoLookedUp, f.Skipped, f.LockTaken, f.LockFreed, f.SpanAlive,
 )  # fmt: skip
 _OF_EXECUTOR: Final = (

@@ -208,6 +208,7 @@ class RunSpan(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     watch: Annotated[tuple[BlobId, ...], Meta(max_length=MOST_PLANS)] = ()  # plans (blobs sent before) that watch it
     checkpoint: CheckpointPlan | None = None
     saved: Annotated[tuple[Index, ...], Meta(max_length=MOST_SAVED)] = ()  # elements whose checkpoint can be asked for
+    replica: bool = False  # other attempts of it are running: what they write is left alone
 
     @property
     def last(self) -> SpanId:

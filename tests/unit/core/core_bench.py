@@ -20,7 +20,7 @@ from bough.model.states import UNSUCCESSFUL, TaskState
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, On, TaskSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policies.provisioning.all_at_once import AllAtOnce
-from bough.policy.interface import PlacementPolicy, Policies
+from bough.policy.interface import PlacementPolicy, Policies, ReplicationPolicy
 from bough.policy.shortage import Provisioner
 from bough.testing.builders import BOOM, executor, submit
 
@@ -36,9 +36,12 @@ class Bench:
         memos: bool = False,
         reuse: ReuseScope = ReuseScope.ALL,
         fail_fast: bool = False,
+        replication: ReplicationPolicy | None = None,
         **amounts: object,
     ) -> None:
-        self.policies = Policies(policy or Fifo(), provisioning=Provisioner(AllAtOnce()))
+        self.policies = Policies(
+            policy or Fifo(), provisioning=Provisioner(AllAtOnce()), replication=replication
+        )
         self.machine = Machine(self.policies)
         self.twin = Machine(self.policies)
         self.now = 0.0

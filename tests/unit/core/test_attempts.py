@@ -93,7 +93,7 @@ def test_what_an_executor_says_late_is_found_without_a_search(looked_at: list[in
 
 
 def with_replica(*, of_array: bool = False) -> Bench:
-    """Task 1 (of an array: its elements 0 to 3) is with executor 1, and as a replica with executor 2."""
+    """Task 1 (of an array: its elements 0 to 3, all in one span) is with executor 1, and once more with executor 2."""
     bench = Bench(0)
     bench.submit(array(1, 4) if of_array else task(1))
     if of_array:  # all of it goes at once
@@ -102,11 +102,13 @@ def with_replica(*, of_array: bool = False) -> Bench:
     bench.tell(executor(1, 1))
     bench.tell(executor(2, 4))
     (span,) = bench.machine.state.spans.values()
-    replica = facts.Placed(SpanId(span.id + 1), RecordId(1), span.start, span.stop, span.attempt + 1, ExecutorId(2))
-    for machine in (bench.machine, bench.twin):
-        machine.replay(machine.state.turn + 1, bench.now, [replica])
+    for index in range(span.start, span.stop):
+        number = SpanId(span.id + 1 + index)
+        replica = facts.Replicated(number, RecordId(1), index, span.attempt + 1, ExecutorId(2))
+        for machine in (bench.machine, bench.twin):
+            machine.replay(machine.state.turn + 1, bench.now, [replica])
     bench.tell()
-    assert set(bench.machine.state.spans) == {span.id, span.id + 1}
+    assert len(bench.machine.state.spans) == (5 if of_array else 2)
     return bench
 
 
@@ -155,14 +157,14 @@ def test_the_failure_of_the_last_attempt_is_that_of_the_task() -> None:
 
 def test_replicas_of_elements_end_one_by_one() -> None:
     bench = with_replica(of_array=True)
-    first, second = sorted(bench.machine.state.spans)
-    bench.tell(news.WorkSucceeded(SpanId(second), 0, 2, 2.0))
-    assert stopped(bench) == [(first, 0, 2)]
+    first, *others = sorted(bench.machine.state.spans)
+    bench.tell(*(news.WorkSucceeded(SpanId(others[index]), index, index + 1, 1.0) for index in (0, 1)))
+    assert stopped(bench) == [(first, 0, 1), (first, 1, 2)]
     bench.tell(news.WorkReturned(SpanId(first), 2, 3))
     assert [bench.machine.state.records[1].state_of(index) for index in range(4)][:2] == [TaskState.DONE] * 2
     bench.tell(news.Kill(on(1, 3)))
-    assert sorted(stopped(bench)) == sorted([(first, 0, 2), (first, 3, 4), (second, 3, 4)])
-    bench.tell(news.WorkSucceeded(SpanId(second), 2, 3, 1.0))
+    assert sorted(stopped(bench)) == sorted([(first, 0, 1), (first, 1, 2), (first, 3, 4), (others[3], 3, 4)])
+    bench.tell(news.WorkSucceeded(SpanId(others[2]), 2, 3, 1.0))
     assert not bench.machine.state.spans
     check(bench.machine.state)
 

@@ -60,7 +60,7 @@ def test_failures_are_reported_one_by_one_and_successes_in_ranges() -> None:
 def test_what_was_stopped_is_not_reported() -> None:
     room, model = SimulatedExecutor(1, needs(1)), lasts(1.0, 3)
     (end,) = room.take(send(1, array(1, 6), 0, 6), model)
-    room.stop(StopSpan(ONE, SpanId(1), 2, 4))
+    room.stop(StopSpan(ONE, SpanId(1), 2, 4), model)
     news, _ = room.finish(end, model)
     assert [(n.start, n.stop) for n in news if isinstance(n, WorkSucceeded)] == [(0, 2), (4, 6)]
     assert len(news) == 2
@@ -97,7 +97,7 @@ def test_elements_are_reported_when_they_end_where_the_model_says_so() -> None:
 def test_what_is_not_reported_at_once_comes_with_the_next_that_is() -> None:
     room, model = SimulatedExecutor(1, needs(1)), one_by_one(alone=(1,))
     first, second = room.take(send(1, array(1, 4), 0, 4), model)
-    room.stop(StopSpan(ONE, SpanId(1), 2, 3))
+    room.stop(StopSpan(ONE, SpanId(1), 2, 3), model)
     assert room.finish(first, model)[0] == [WorkSucceeded(SpanId(1), 0, 2, 3.0)]
     assert room.finish(second, model)[0] == [WorkSucceeded(SpanId(1), 3, 4, 3.5)]
 

@@ -93,7 +93,8 @@ def forget(state: State, effects: Effects | None, record: Record, low: int, high
     if isinstance(record, TaskRecord):
         record.turn, record.original, record.awaits_memo = 0, None, False
         return
-    record.attempts.update(attempts)
+    for index, attempt in attempts.items():
+        record.attempts[index] = max(attempt, record.attempts.get(index, 0))  # a replica may have had a later one
     kept = []
     for success in record.successes():
         left = [[success.start, success.stop]]

@@ -112,7 +112,8 @@ def stop_spans(state: State, effects: Effects | None, record: Record, start: int
     """End what executors have of a range; if it is tried again, attempt numbers go on."""
     for span, low, high in lifecycle.end_attempts(state, effects, record, start, stop):
         if isinstance(record, ArrayRecord):
-            record.attempts.update(dict.fromkeys(range(low, high), span.attempt))
+            for index in range(low, high):
+                record.attempts[index] = max(span.attempt, record.attempts.get(index, 0))
 
 
 def held(state: State, effects: Effects | None, fact: facts.Held) -> None:

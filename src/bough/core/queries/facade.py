@@ -50,6 +50,7 @@ from bough.core.queries.answers import (
     groups_below,
     subtree_of,
 )
+from bough.core.records.replicas import Waste
 from bough.core.records.array_record import OCCUPYING_STATES, OPEN_STATES, ArrayRecord, Record
 from bough.core.records.executor_record import is_manual
 from bough.core.records.group_record import GroupRecord, Workflow
@@ -281,6 +282,14 @@ class Queries:
     def attempts(self) -> list[Attempt]:
         """All spans that executors have; for a server that begins."""
         return [as_attempt(span) for span in self._state.spans.values()]
+
+    def replicated(self) -> list[tuple[RecordId, int]]:
+        """The tasks, as record and index, that have more than one attempt, or had when one of these was sent."""
+        return [(RecordId(span.record.id), span.start) for span in self._state.attempts.replicas.values()]
+
+    def waste(self) -> Waste:
+        """What replicas have cost so far."""
+        return self._state.replicas.waste
 
     def expected_left(self, span: int) -> Seconds | None:
         """How long the rest of a span is expected to run, 0: unknown; None: nothing is left of it."""

@@ -145,7 +145,7 @@ class TaskRecord:
         self.dependents: list[Waiter] | None = None
         self.turn = 0  # that says it succeeded
         self.ran_at = ""  # the host where it did
-        self.original: tuple[int, int, int] | None = None  # record, index, attempt of what it was recalled from
+        self.original: tuple[int, int, int] | None = None  # record, index, attempt of its success, if not its last
         self.queue_key: tuple[object, ...] = ()  # its valid entry in the ready queue
 
     length = 1  # class attributes: a loose task is an array of one
@@ -262,6 +262,11 @@ class TaskRecord:
         self.turn = success.turn
         if success.source != self.id:
             self.original = (success.source, success.source_start, success.attempt)
+
+    def won(self, attempt: int) -> None:
+        """Keep which of several attempts succeeded; the number of the last one stays, so that none is given twice."""
+        if attempt != self.attempt:
+            self.original = (self.id, 0, attempt)
 
     def successes(self) -> list[Success]:
         """All successes, in order of their elements."""

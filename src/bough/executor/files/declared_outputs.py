@@ -1,7 +1,7 @@
 """Declared outputs of a command: written under a hidden name, shown on success, deleted on failure.
 
 Rules: a final name appears only once its command has succeeded with all of its outputs. When two attempts of a task run
-at a time, because one was given up too early, the outputs of the one that shows them first stay, and both report the
+at a time, a replica or because one was given up too early, the outputs of the one that shows them first stay, and both report the
 same files. A file that anybody else wrote there while the command ran is replaced, as any program would do that writes
 there, and never reported as the command's own.
 
@@ -39,6 +39,7 @@ class Outputs:
         mark: bytes = b"",
         in_place: Collection[str] = (),
         patterns: Sequence[str] = (),
+        is_replica: bool = False,
     ) -> None:
         """`in_place`: slots that the command writes by itself, without a hidden name; `patterns`: see `gathered`."""
         self._writes = writes
@@ -51,11 +52,15 @@ class Outputs:
             for slot, path in writes.items()
         }
         self._name = (record, index, attempt)
+        self._is_replica = is_replica  # the attempts before it may be running
         self._mark = mark  # of the run: tasks of two workflows may have one number
         self._before: dict[str, tuple[int, int, int] | None] = {}  # what the names stood for when it began
 
     def prepare(self) -> None:
-        """Make parent folders and remove what earlier attempts, or an earlier life of this one, left behind."""
+        """Make parent folders and remove what earlier attempts, or an earlier life of this one, left behind.
+
+        The attempts before a replica are still writing.
+        """
         record, index, attempt = self._name
         if self._patterns:
             self._there = {path: _identity(path) for path in self._matching()}
@@ -66,7 +71,8 @@ class Outputs:
             folder = os.path.dirname(path)
             if folder and not os.path.isdir(folder):
                 os.makedirs(folder, exist_ok=True)
-            for earlier in range(1, attempt + 1) if attempt > 1 and slot not in self._in_place else ():
+            first = attempt if self._is_replica else 1
+            for earlier in range(first, attempt + 1) if attempt > 1 and slot not in self._in_place else ():
                 remove(hidden_path(path, record, index, earlier))
 
     def noted(self) -> list[str]:

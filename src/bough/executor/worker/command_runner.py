@@ -337,6 +337,7 @@ class CommandRunner:
             mark=self._mark,
             in_place=call.in_place,
             patterns=call.patterns,
+            is_replica=run.replica,
         )
 
     def _cut(self, run: RunSpan, index: int) -> None:

@@ -264,6 +264,17 @@ class Placed(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
     behind: SpanId = SpanId(0)  # it waits there for this span's task, which it depends on, to succeed
 
 
+class Replicated(msgspec.Struct, frozen=True, array_like=True, tag="rep", gc=False):
+    """One element that an executor has went to another one, too: a replica, an attempt that runs at the same time."""
+
+    span: SpanId
+    record: RecordId
+    index: Count
+    attempt: Count
+    executor: ExecutorId
+    reason: Excerpt = ""  # why, in the words of the policy
+
+
 class SpanStarted(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
     """An executor says that elements of a span are running; short tasks end without it."""
 
@@ -560,6 +571,7 @@ Fact = (
     | PilotEnded
     | SiteHadRoom
     | Placed
+    | Replicated
     | SpanStarted
     | SpanEnded
     | ElementFailed

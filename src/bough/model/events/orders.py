@@ -32,6 +32,7 @@ class SendSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
     along: tuple[tuple[RecordId, bytes], ...] = ()
     chained: bool = False  # each of them waits for the one before, whose value is its only input, and for nothing else
     watch: tuple[BlobId, ...] = ()  # what watches its elements: plans of the task, of its groups, and those added later
+    replica: bool = False  # other attempts of it are running: what they write is to be left alone
 
     def singly(self) -> Iterator[SendSpan]:
         """The same as hand-outs of one task each."""

@@ -75,6 +75,7 @@ class SpanSender:
                 watch=order.watch,
                 checkpoint=spec.extras.checkpoint,
                 saved=self._saved(order, executor),
+                replica=order.replica,
             )
         else:
             if spec.table and spec.table not in executor.blobs:
@@ -100,6 +101,7 @@ class SpanSender:
                 watch=order.watch,
                 checkpoint=spec.extras.checkpoint,
                 saved=self._saved(order, executor),
+                replica=order.replica,
             )
         say = executor.connection.say
         if run and run not in executor.directories_sent:

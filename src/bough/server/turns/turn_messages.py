@@ -31,6 +31,7 @@ from bough.model.events.facts import (
     MemoLookedUp,
     Observed,
     Placed,
+    Replicated,
     Skipped,
     SpanEnded,
     SpanReturned,
@@ -64,6 +65,7 @@ class TurnMessages:
         self._withheld = withheld
         self._hosts: dict[ExecutorId, str] = {}
         self._out: dict[SpanId, _SpanOut] = {}
+        self._replicas: dict[tuple[RecordId, int], None] = {}  # tasks that were replicated, and have not ended
         self._translate: dict[type, Callable[..., Iterable[Message]]] = {
             Amended: self._reset,
             Cancelled: self._ended_by_action,
@@ -74,6 +76,7 @@ class TurnMessages:
             Skipped: self._not_run,
             Observed: self._observed,
             Placed: self._placed,
+            Replicated: self._replicated,
             MemoLookedUp: self._recalled,
             WasReset: self._reset,
             SpanEnded: self._ended,
@@ -87,6 +90,7 @@ class TurnMessages:
             self._hosts[executor.number] = executor.host
         for one in self._queries.attempts():
             self._out[one.span] = _SpanOut(one.record, one.attempt, one.executor, [list(part) for part in one.left])
+        self._replicas.update(dict.fromkeys(self._queries.replicated()))
 
     def messages(self, facts: Sequence[Fact]) -> list[Message]:
         """What the facts of one turn mean to a client, in order."""
@@ -108,6 +112,30 @@ class TurnMessages:
         self._out[fact.span] = _SpanOut(fact.record, fact.attempt, fact.executor, [[fact.start, fact.stop]])
         return ()
 
+    def _replicated(self, fact: Replicated) -> Iterable[Message]:
+        at = fact.index
+        self._out[fact.span] = _SpanOut(fact.record, fact.attempt, fact.executor, [[at, at + 1]])
+        self._replicas[fact.record, at] = None
+        return ()
+
+    def _elsewhere(self, record: RecordId, start: int, stop: int) -> TasksRunning | None:
+        """Of one task that was replicated: that another attempt of it runs on, if one does."""
+        if not self._replicas or stop - start > 1 or (record, start) not in self._replicas:
+            return None
+        other = self._queries.attempt_at(record, start)
+        if other is None:
+            del self._replicas[record, start]
+            return None
+        return TasksRunning(record, start, stop, other.attempt, other.host)
+
+    def _supersede(self, record: RecordId, start: int, stop: int) -> None:
+        """Of the other attempts of tasks that succeeded nothing more will be heard."""
+        won = [at for at in self._replicas if at[0] == record and start <= at[1] < stop]
+        for at in won:
+            del self._replicas[at]
+            for span in [span for span, out in self._out.items() if out.record == record and out.has(at[1])]:
+                self.withdrawn(span, at[1], at[1] + 1)
+
     def _lost(self, fact: ExecutorLost) -> Iterable[Message]:
         """What a lost executor had, and did not cost an attempt, went back without a fact of its own."""
         self._hosts.pop(fact.executor, None)
@@ -115,7 +143,7 @@ class TurnMessages:
         for span in gone:
             out = self._out.pop(span)
             for start, stop in out.left:
-                yield TasksRunning(out.record, start, stop, 0)
+                yield self._elsewhere(out.record, start, stop) or TasksRunning(out.record, start, stop, 0)
 
     def _started(self, fact: SpanStarted) -> Iterable[Message]:
         out = self._out.get(fact.span)
@@ -129,6 +157,8 @@ class TurnMessages:
 
     def _ended(self, fact: SpanEnded) -> Iterable[Message]:
         self.withdrawn(fact.span, fact.start, fact.stop)
+        if self._replicas:
+            self._supersede(fact.record, fact.start, fact.stop)
         if fact.stop == 1 or self._queries.results_wanted(fact.record):  # loose tasks need no question
             self._results.remember(fact)
         host = fact.host or self._hosts.get(fact.executor, "")
@@ -138,6 +168,9 @@ class TurnMessages:
         index = fact.index
         self.withdrawn(fact.span, index, index + 1)
         if fact.retry_at >= 0:
+            other = self._elsewhere(fact.record, index, index + 1)
+            if other is not None:
+                return (other,)
             return (TasksRunning(fact.record, index, index + 1, 0, ended=fact.attempt, detail=fact.detail),)
         host = fact.host or self._hosts.get(fact.executor, "")
         return self._unsuccess(
@@ -146,7 +179,8 @@ class TurnMessages:
 
     def _returned(self, fact: SpanReturned) -> Iterable[Message]:
         self.withdrawn(fact.span, fact.start, fact.stop)
-        return (TasksRunning(fact.record, fact.start, fact.stop, 0),)
+        other = self._elsewhere(fact.record, fact.start, fact.stop)
+        return (other or TasksRunning(fact.record, fact.start, fact.stop, 0),)
 
     def _not_run(self, fact: Skipped) -> Iterable[Message]:
         return self._unsuccess(TasksFailed(fact.record, fact.start, fact.stop, 0, fact.failure))

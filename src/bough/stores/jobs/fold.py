@@ -65,6 +65,7 @@ class JobsFold:
             f.PilotReleased: self._pilots.released,
             f.PilotEnded: lambda fact: self._pilots.ended(self._now, fact),
             f.Placed: self._on_placed,
+            f.Replicated: self._on_replicated,
             f.SpanStarted: self._on_span_started,
             f.SpanEnded: self._on_span_ended,
             f.ElementFailed: self._on_element_failed,
@@ -270,6 +271,13 @@ class JobsFold:
             self._ranges.placed(row, self._now, fact)
         else:
             self._tasks.placed(row, self._now, fact)
+
+    def _on_replicated(self, fact: f.Replicated) -> None:
+        marks = self._tables.marks
+        marks.span = max(marks.span, fact.span)
+        row = self._tables.task(fact.record)
+        if row is not None:
+            (self._ranges if row.is_array else self._tasks).replicated(row, self._now, fact)
 
     def _on_span_started(self, fact: f.SpanStarted) -> None:
         span = self._tables.open.get(fact.span)

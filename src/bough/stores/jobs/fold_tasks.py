@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bough.model.events.facts import ElementFailed, MemoLookedUp, OutputKept, Placed, SpanEnded
+from bough.model.events.facts import ElementFailed, MemoLookedUp, OutputKept, Placed, Replicated, SpanEnded
 from bough.model.events.news import PagesAdded
 from bough.model.ids import ExecutorId, RecordId, SpanId
 from bough.model.outcomes import Cause, Detail, Failure
@@ -32,6 +32,9 @@ from bough.stores.jobs.rows import (
 from bough.stores.jobs.tables import JobsTables
 
 
+FASTER: Final = "another attempt was first"
+
+
 class TaskFold:
     """Facts about loose tasks."""
 
@@ -48,18 +51,28 @@ class TaskFold:
         row.attempt, row.executor, row.host = fact.attempt, fact.executor, host
         row.started = row.ended = row.seconds = None
 
+    def replicated(self, row: TaskRow, now: float, fact: Replicated) -> None:
+        """The core gave the task to one more executor: a replica. The row is that of the attempt before."""
+        host = self._tables.host(fact.executor)
+        attempt = AttemptRow(row.id, 0, fact.attempt, fact.executor, host, now, span=fact.span)
+        self._tables.place(OpenSpan(fact.span, row.id, fact.attempt, fact.executor, now, [(0, 1)], row=attempt))
+        self._tables.put_attempt(attempt)
+
     def started(self, row: TaskRow, now: float, span: OpenSpan | None) -> None:
         """The executor says that the task runs."""
-        enter(row, "running")
-        row.started = now
+        if span is None or span.attempt == row.attempt or row.state != "running":
+            enter(row, "running")
+            row.started = now
         if span and span.row:
             span.row.state, span.row.started = "running", now
             self._tables.put_attempt(span.row)
 
     def ended(self, row: TaskRow, now: float, turn: int, fact: SpanEnded) -> None:
         """The task succeeded."""
-        if fact.span not in self._tables.open:
-            self._stop_others(row, now)
+        span = self._tables.open.get(fact.span)
+        if span is not None and span.attempt != row.attempt:  # a replica was faster
+            row.started = span.row.started if span.row else None
+        self._supersede_others(row, now, fact.span)
         enter(row, "done")
         row.attempt, row.turn, row.ended, row.seconds = fact.attempt or row.attempt, turn, now, fact.seconds
         row.cause = row.message = row.traceback = row.parameters = row.signal = row.exit_code = None
@@ -73,6 +86,12 @@ class TaskFold:
 
     def failed(self, row: TaskRow, now: float, turn: int, fact: ElementFailed) -> None:
         """An attempt failed; the core may retry the task."""
+        if fact.retry_at >= 0 and self._others(row, fact.span):
+            attempt = self._attempt(row, fact.span, fact.attempt)
+            attempt.state, attempt.ended = _ended_as(fact.failure), now
+            put_failure(attempt, fact.failure)
+            self._continue_elsewhere(row)
+            return
         enter(row, "waiting" if fact.retry_at >= 0 else "failed")
         row.attempt, row.turn, row.ended = fact.attempt or row.attempt, turn, now
         if fact.executor:
@@ -88,7 +107,8 @@ class TaskFold:
 
     def given_back(self, row: TaskRow, now: float, span: OpenSpan, *, lost: str | None) -> None:
         """The task may go to another executor: its own gave it back unstarted, or was lost."""
-        if self._tables.is_out(row.id):
+        runs_on = bool(self._others(row, span.span))
+        if self._tables.is_out(row.id) and not runs_on:
             enter(row, first_state(row.waits))  # a `Freed` follows if it waits for nothing
             row.started = row.executor = row.host = None
         attempt = span.row
@@ -100,6 +120,8 @@ class TaskFold:
         else:
             attempt.state, attempt.ended, attempt.cause, attempt.message = "lost", now, Cause.LOST.value, shown(lost)
             self._tables.put_attempt(attempt)
+        if runs_on:
+            self._continue_elsewhere(row)
 
     def freed(self, row: TaskRow) -> None:
         """The task waits for nothing any more."""
@@ -184,13 +206,23 @@ class TaskFold:
                 put_failure(span.row, failure)
                 self._tables.put_attempt(span.row)
 
-    def _stop_others(self, row: TaskRow, now: float) -> None:
-        """A late attempt succeeded: the attempts that run now are stopped."""
-        for number in list(self._tables.of_record.get(row.id, ())):
-            span = self._tables.open[number]
+    def _others(self, row: TaskRow, span: int) -> list[OpenSpan]:
+        """The other attempts of a task that executors have, the newest last."""
+        return [self._tables.open[number] for number in sorted(self._tables.of_record.get(row.id, ())) if number != span]
+
+    def _continue_elsewhere(self, row: TaskRow) -> None:
+        """One of several attempts has ended: the row is that of the newest that is left."""
+        left = self._others(row, 0)[-1]
+        row.attempt, row.executor, row.host = left.attempt, left.executor, self._tables.host(left.executor)
+        if left.row and left.row.started is not None:
+            row.started = left.row.started
+
+    def _supersede_others(self, row: TaskRow, now: float, winner: int) -> None:
+        """An attempt succeeded: the others that run now, replicas or one before a late success, are ended."""
+        for span in self._others(row, winner):
             self._tables.take_from_span(span, 0, 1)
             if span.row:
-                span.row.state, span.row.ended, span.row.message = "cancelled", now, "another attempt was first"
+                span.row.state, span.row.ended, span.row.message = "superseded", now, FASTER
                 self._tables.put_attempt(span.row)
 
     def _attempt(self, row: TaskRow, number: int, attempt: int) -> AttemptRow:
@@ -270,12 +302,25 @@ class ArrayRangeFold:
         if row.started is None:
             row.started = now
 
+    def replicated(self, row: TaskRow, now: float, fact: Replicated) -> None:
+        """The core gave an element to one more executor: a replica, which has a row among the attempts."""
+        rest = [(fact.index, fact.index + 1)]
+        host = self._tables.host(fact.executor)
+        attempt = AttemptRow(row.id, fact.index, fact.attempt, fact.executor, host, now, span=fact.span)
+        self._tables.place(OpenSpan(fact.span, row.id, fact.attempt, fact.executor, now, rest, row=attempt))
+        self._tables.put_attempt(attempt)
+        self._tables.replicas.setdefault(row.id, set()).add(fact.index)
+        row.attempt = max(row.attempt, fact.attempt)
+
     def started(self, row: TaskRow, now: float, span: OpenSpan | None, start: int, stop: int) -> None:
         """The executor says that elements run."""
         self._tables.array(row).move(start, stop, moves.START)
         if span:
             span.started = span.started or now
             self._tables.touch(span)
+            if span.row:
+                span.row.state, span.row.started = "running", span.started
+                self._tables.put_attempt(span.row)
 
     def ended(self, row: TaskRow, now: float, turn: int, fact: SpanEnded) -> None:
         """Elements succeeded."""
@@ -293,7 +338,11 @@ class ArrayRangeFold:
         )  # fmt: skip
         self._tables.span_rows.append(done)
         self._succeed(fold, done, fact.details, host=fact.host)
+        if row.id in self._tables.replicas:
+            self._supersede_others(row, now, fact)
         if span:
+            if span.row:
+                self._tables.drop_attempt(span.row)  # a success is among the spans
             self._tables.take_from_span(span, fact.start, fact.stop)
         else:  # a late attempt succeeded: the attempts that run now are stopped
             for number in list(self._tables.of_record.get(row.id, ())):
@@ -303,6 +352,10 @@ class ArrayRangeFold:
         """One element failed; the core may retry it."""
         span = self._tables.open.get(fact.span)
         fold, index = self._tables.array(row), fact.index
+        if fact.retry_at >= 0 and span and self._others(row, fact.span, index):
+            self._end_attempt(span, index, now, _ended_as(fact.failure), fact.failure)
+            self._promote(row, index)
+            return
         fold.move(index, index + 1, moves.WAIT if fact.retry_at >= 0 else moves.FAIL)
         row.ended = now
         element = fold.element(index)
@@ -328,8 +381,11 @@ class ArrayRangeFold:
             begin, end = max(low, start), min(high, stop)
             if begin >= end:
                 continue
-            fold.move(begin, end, moves.GIVE_BACK)
-            if lost is not None:
+            if row.id not in self._tables.replicas:
+                fold.move(begin, end, moves.GIVE_BACK)
+            else:
+                self._give_back_replicas(row, now, span, begin, end, lost=lost)
+            if lost is not None and not span.row:
                 self._tables.span_rows.append(
                     SpanRow(
                         row.id,
@@ -432,6 +488,8 @@ class ArrayRangeFold:
     def reset(self, row: TaskRow, now: float, start: int, stop: int) -> None:
         """Elements count as not started: their successes are cut out of the tables."""
         fold = self._tables.array(row)
+        if row.id in self._tables.replicas:
+            self._end_replicas(row, now, start, stop, Failure(Cause.CANCELLED, "it was reset"))
         for number in list(self._tables.of_record.get(row.id, ())):
             self._tables.take_from_span(self._tables.open[number], start, stop)
         self._tables.forget_successes(row.id, start, stop)
@@ -446,6 +504,71 @@ class ArrayRangeFold:
     def freed(self, row: TaskRow, start: int, stop: int) -> None:
         """Elements wait for nothing any more: what they depend on succeeded, or another attempt is due."""
         self._tables.array(row).move(start, stop, moves.FREE)
+
+    def _others(self, row: TaskRow, span: int, index: int) -> list[OpenSpan]:
+        """The other attempts of an element that executors have."""
+        if index not in self._tables.replicas.get(row.id, ()):
+            return []
+        spans = (self._tables.open[number] for number in self._tables.of_record.get(row.id, ()) if number != span)
+        return [other for other in spans if any(low <= index < high for low, high in other.rest)]
+
+    def _supersede_others(self, row: TaskRow, now: float, fact: SpanEnded) -> None:
+        """Elements succeeded: their other attempts are ended."""
+        replicated = self._tables.replicas[row.id]
+        for index in [index for index in replicated if fact.start <= index < fact.stop]:
+            for other in self._others(row, fact.span, index):
+                self._end_attempt(other, index, now, "superseded", message=FASTER)
+            replicated.discard(index)
+        if not replicated:
+            del self._tables.replicas[row.id]
+
+    def _give_back_replicas(
+        self, row: TaskRow, now: float, span: OpenSpan, start: int, stop: int, *, lost: str | None
+    ) -> None:
+        """Elements came back, some of which other executors may have, too."""
+        fold = self._tables.array(row)
+        for index in range(start, stop):
+            others = self._others(row, span.span, index)
+            if not others:
+                fold.move(index, index + 1, moves.GIVE_BACK)
+            if span.row and lost is None:
+                self._tables.drop_attempt(span.row)
+            elif span.row:
+                self._end_attempt(span, index, now, "lost", Failure(Cause.LOST, lost or ""))
+            elif others:
+                self._tables.take_from_span(span, index, index + 1)
+                self._promote(row, index)
+
+    def _promote(self, row: TaskRow, index: int) -> None:
+        """The attempt of an element that had its row among the spans has ended: another one has it there now."""
+        left = self._others(row, 0, index)
+        if left and all(span.row for span in left):
+            first = min(left, key=lambda span: span.span)
+            if first.row:
+                self._tables.drop_attempt(first.row)
+            first.row = None
+            self._tables.touch(first)
+
+    def _end_attempt(
+        self, span: OpenSpan, index: int, now: float, state: str, failure: Failure | None = None, message: str = ""
+    ) -> None:
+        """One of several attempts of an element has ended."""
+        host = self._tables.host(span.executor)
+        ended = span.row or AttemptRow(
+            span.record, index, span.attempt, span.executor or None, host, span.placed, span.started, span=span.span
+        )
+        ended.state, ended.ended, ended.message = state, now, message or None
+        if failure is not None:
+            put_failure(ended, failure)
+        self._tables.put_attempt(ended)
+        self._tables.take_from_span(span, index, index + 1)
+
+    def _end_replicas(self, row: TaskRow, now: float, start: int, stop: int, failure: Failure) -> None:
+        """Elements are ended from outside: so are the attempts of them that have rows of their own."""
+        for index in [one for one in self._tables.replicas.get(row.id, ()) if start <= one < stop]:
+            for span in self._others(row, 0, index):
+                if span.row:
+                    self._end_attempt(span, index, now, "cancelled", failure)
 
     def _range(self, row: TaskRow, now: float, place: tuple[int, int], to: TaskState, failure: Failure | None) -> None:
         """Bring elements to a state that is kept as ranges."""
@@ -462,6 +585,8 @@ class ArrayRangeFold:
                 element = fold.element(index)
                 element.ended = now
                 put_failure(element, failure)
+            if row.id in self._tables.replicas:
+                self._end_replicas(row, now, low, high, failure)
             for number in list(self._tables.of_record.get(row.id, ())):
                 self._tables.take_from_span(self._tables.open[number], low, high)
 

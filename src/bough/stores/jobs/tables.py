@@ -162,6 +162,7 @@ class JobsTables:
         self.success = success
         self.open: dict[int, OpenSpan] = {}
         self.of_record: dict[int, set[int]] = {}  # open spans by record
+        self.replicas: dict[int, set[int]] = {}  # elements of arrays that were replicated, by record, until they succeed
         self.gathered: dict[str, list[tuple[object, ...]]] = {name: [] for name in GATHERED}
         self.attempts: dict[tuple[int, int, int, int], AttemptRow] = {}
         self.span_rows: list[SpanRow] = []
@@ -322,6 +323,7 @@ class JobsTables:
                 del self.open[number]
             self._arrays.pop(record, None)
             self._tasks.pop(record, None)
+            self.replicas.pop(record, None)
         self._with_rare -= gone
         self._dirty.clear()
 
@@ -456,15 +458,15 @@ class JobsTables:
     def _forget(self, records: Iterable[int]) -> None:
         for record in list(records):
             del self._arrays[record]
+            self.replicas.pop(record, None)
             self._tasks.pop(record, None)
             self._with_rare.discard(record)
 
     def _load_open(self) -> None:
         for values in self.rows(f"SELECT * FROM attempts WHERE {IS_OPEN}"):
             row = AttemptRow(*values)  # type: ignore[arg-type]
-            span = OpenSpan(
-                row.span, row.id, row.attempt, row.executor or 0, row.placed, [(0, 1)], row.started, row=row
-            )
+            rest = [(row.idx, row.idx + 1)]
+            span = OpenSpan(row.span, row.id, row.attempt, row.executor or 0, row.placed, rest, row.started, row=row)
             self.place(span)
         for values in self.rows(f"SELECT * FROM spans WHERE {IS_OPEN} ORDER BY span, start"):
             piece = SpanRow(*values)  # type: ignore[arg-type]
@@ -480,3 +482,10 @@ class JobsTables:
                 known.rest.append((piece.start, piece.stop))
             known.started = known.started or piece.started
         self._dirty_spans.clear()
+        self._find_replicas()
+
+    def _find_replicas(self) -> None:
+        """Know the elements of arrays that several executors have: replicas have rows among the attempts."""
+        for number, span in self.open.items():
+            if span.row is not None and any(not self.open[other].row for other in self.of_record[span.record]):
+                self.replicas.setdefault(span.record, set()).add(span.row.idx)

@@ -1,0 +1,253 @@
+"""Asking the replication policy and carrying out its wishes: running tasks get further attempts beside the first.
+
+It is asked when executors have room after placement had its turn. Of all attempts of a task the first success counts,
+and ends the others (see `lifecycle`). Rules: a task is replicated no more often than the policy's cap says, not before
+its age, and only where it fits, on an executor that has no attempt of it; never one that its user calls not
+idempotent, that saves checkpoints (all attempts would write one file), holds a lock (its replica would wait for it), is
+a member of a population under a rule, or was taken by a person. An unlawful wish is passed over; a policy that raises
+is not heard further in that turn. Without replication nothing here is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import heapify
+from math import isfinite
+from random import Random
+from typing import cast
+
+from bough.core import lifecycle
+from bough.core.named_queues import capped
+from bough.core.populations import populations_of
+from bough.core.records.array_record import RUNNING, ArrayRecord
+from bough.core.records.executor_record import ExecutorRecord
+from bough.core.records.replicas import Candidate
+from bough.core.records.task_record import TaskRecord
+from bough.core.state import State, TimerKind
+from bough.errors import BoughError
+from bough.model.events import facts
+from bough.model.events.facts import Fact
+from bough.model.events.orders import Order, SendSpan
+from bough.model.ids import BlobId, RecordId, Seconds, SpanId
+from bough.policy.interface import AskAgain, ExecutorView, Replicate, ReplicationPolicy, RunningWork
+
+_MOST_REFUSED = 1000  # unlawful wishes in a row before a policy is not asked further in a turn
+_LONGEST = 1000  # characters of a reason
+
+
+def replicate(state: State, random: Random, orders: list[Order]) -> list[Fact]:
+    """Make the replicas that the policy wants, as far as they are lawful; the facts, with the orders noted."""
+    policy = state.policies.replication
+    state.replicas_due = False
+    if policy is None or not state.replicas.by_element or not _has_room(state):
+        return []
+    written: list[Fact] = []
+    view = StateReplicationView(state, random, policy)
+    if not view.executors():
+        return []
+    try:
+        _follow(state, view, policy, written, orders)
+    except BoughError:
+        raise  # our own bug, found while carrying out a wish
+    except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the machine
+        state.complaints.append(f"the replication policy failed: {error!r}")
+    if view.next_due is not None:
+        _ask_again(state, view.next_due)
+    return written
+
+
+def catch_up(state: State) -> None:
+    """Note what runs already, when a server begins that replicates: an earlier one may not have."""
+    for span in list(state.spans.values()):
+        for low, high in span.left:
+            for start, stop in span.record.runs(bytes((RUNNING,)), low, high):
+                for index in range(start, stop):
+                    if state.replicas.get(state.records, span.record.id, index) is None:
+                        since = span.heard or state.now
+                        state.replicas.note_started(state.records, span, index, index + 1, since)
+
+
+def _has_room(state: State) -> bool:
+    """Whether some cores are not held, as far as that is seen without looking at executors."""
+    return state.cores > sum(queue.cores for queue in state.named_queues.records.values())
+
+
+def _follow(
+    state: State, view: StateReplicationView, policy: ReplicationPolicy, written: list[Fact], orders: list[Order]
+) -> None:
+    refused = 0
+    for wish in policy.replicate(view):
+        if isinstance(wish, AskAgain):
+            view.ask_at(wish.when)
+            continue
+        found = view.lawful(wish) if isinstance(wish, Replicate) else None
+        if found is None:
+            refused += 1
+            if refused > _MOST_REFUSED:
+                return
+            continue
+        refused = 0
+        written.append(_send(state, *found, wish.reason, orders))
+        view.took(found[1])
+
+
+def _send(
+    state: State, candidate: Candidate, executor: ExecutorRecord, reason: str, orders: list[Order]
+) -> facts.Replicated:
+    """Give a task to one more executor."""
+    record, index, text = candidate.record, candidate.index, _plain(reason)
+    span = SpanId(state.last_span + 1)
+    if isinstance(record, TaskRecord):
+        attempt, pages = record.attempt + 1, ()
+    else:
+        attempt, pages = record.attempts.get(index, 1) + 1, record.pages(index, index + 1)
+    fact = facts.Replicated(span, RecordId(record.id), index, attempt, executor.id, text)
+    if state.named_queues.several:
+        state.named_queues.charge(record.queue.named, record.queue.cores)
+    lifecycle.place_replica(state, fact, record, executor)
+    watch: tuple[BlobId, ...] = state.watch.plans_of(record, index) if record.queue.workflow.watched else ()
+    spec = record.spec if not record.queue.needs.queue else capped(record.spec, record.queue.named)
+    mean = record.runtime.mean
+    orders.append(
+        SendSpan(executor.id, span, spec, index, index + 1, attempt, pages, mean, watch=watch, replica=True)
+    )
+    return fact
+
+
+def _plain(reason: str) -> str:
+    """A policy's words as they can be kept."""
+    return reason[:_LONGEST].encode("utf-8", "replace").decode().replace("\0", " ")
+
+
+def _ask_again(state: State, when: Seconds) -> None:
+    """Look again at a time, unless that is going to happen before it anyway."""
+    if when > state.now and not (state.now < state.replicas_at <= when):
+        state.replicas_at = when
+        state.set_timer(when, TimerKind.REPLICAS, 0)
+
+
+def stop_waiting(state: State) -> None:
+    """Nothing runs that could grow old enough: nobody need look again."""
+    state.replicas_at = 0.0
+    state.timers = [timer for timer in state.timers if timer[1] != TimerKind.REPLICAS]
+    heapify(state.timers)
+
+
+class StateReplicationView:
+    """What runs, at one instant; what was wished for and carried out is in it."""
+
+    def __init__(self, state: State, random: Random, policy: ReplicationPolicy) -> None:
+        self._state = state
+        self._random = random
+        self._cap = policy.cap
+        self._age = policy.age
+        self._idle: dict[int, ExecutorRecord] = {
+            executor.id: executor for executor in state.open_executors.values() if executor.cores_free > 0
+        }
+        self.next_due: Seconds | None = None  # when the policy is to be asked in any case
+
+    @property
+    def now(self) -> Seconds:
+        """The time."""
+        return self._state.now
+
+    @property
+    def random(self) -> Random:
+        """The only dice."""
+        return self._random
+
+    def running(self) -> Iterator[RunningWork]:
+        """What may be replicated, the least replicated first."""
+        state = self._state
+        for candidate in state.replicas.in_order(state.records, self._cap, self._is_young):
+            if self._is_free(candidate):
+                yield candidate
+
+    def executors(self) -> Sequence[ExecutorView]:
+        """Those that have room."""
+        return list(self._idle.values())
+
+    def may_run(self, work: RunningWork, executor: ExecutorView) -> bool:
+        """Whether a replica of some work could start on an executor now."""
+        candidate = cast("Candidate", work)
+        return self._may_run(candidate, cast("ExecutorRecord", executor), self._taken(candidate))
+
+    def executor_for(self, work: RunningWork) -> ExecutorView | None:
+        """The executor that has been open the longest and could run it."""
+        candidate = cast("Candidate", work)
+        taken = self._taken(candidate)
+        for executor in self._idle.values():
+            if self._may_run(candidate, executor, taken):
+                return executor
+        return None
+
+    def affinity(self, work: RunningWork, executor: ExecutorView) -> int:
+        """Bytes of its inputs at the executor's site: where data lies is not known to the core yet."""
+        return 0
+
+    # --- what the core does between two wishes -------------------------------------------------------
+
+    def ask_at(self, when: Seconds) -> None:
+        """The policy is to be asked at a time in any case."""
+        if isfinite(when) and when > self._state.now and (self.next_due is None or when < self.next_due):
+            self.next_due = when
+
+    def took(self, executor: ExecutorRecord) -> None:
+        """An executor got a replica."""
+        if executor.cores_free <= 0:
+            self._idle.pop(executor.id, None)
+        if not executor.is_open():
+            self._state.open_executors.pop(executor.id, None)
+
+    def lawful(self, wish: Replicate) -> tuple[Candidate, ExecutorRecord] | None:
+        """What a wish names, if it may be carried out."""
+        state = self._state
+        candidate = state.replicas.get(state.records, wish.record, wish.index)
+        executor = self._idle.get(wish.executor)
+        if candidate is None or executor is None or candidate.replicas >= self._cap:
+            return None
+        if self._is_young(candidate) or not self._is_free(candidate):
+            return None
+        return (candidate, executor) if self._may_run(candidate, executor, self._taken(candidate)) else None
+
+    def _is_young(self, candidate: Candidate) -> bool:
+        """Whether a task has not run for long enough; the policy is asked again when it has."""
+        old_at = candidate.since + self._age
+        if old_at <= self._state.now:
+            return False
+        self.ask_at(old_at)
+        return True
+
+    def _taken(self, candidate: Candidate) -> set[int]:
+        """The executors that have an attempt of a task, or on which it failed for reasons of theirs."""
+        record, index = candidate.record, candidate.index
+        avoided = record.avoid if isinstance(record, TaskRecord) else record.avoided.get(index, ())
+        return {span.executor.id for span in self._state.attempts.of(record, index, index + 1)}.union(avoided)
+
+    def _is_free(self, candidate: Candidate) -> bool:
+        """Whether nothing of what a task does now speaks against running it twice."""
+        state, record, index = self._state, candidate.record, candidate.index
+        queue = record.queue
+        if (queue.limits or queue.named.bounded) and queue.spare <= 0:
+            return False
+        if record.held or record.group.workflow.first_failure is not None:
+            return False  # nothing more of it is started
+        if state.held_groups and record.group.is_held():
+            return False
+        if isinstance(record, ArrayRecord) and any(low <= index < high for low, high in record.held_ranges):
+            return False
+        if state.ruled and populations_of(state, record):
+            return False
+        for span in state.attempts.of(record, index, index + 1):
+            if span.id in state.locks.by_span or (span.executor.draining and not span.executor.pid):
+                return False
+        return True
+
+    def _may_run(self, candidate: Candidate, executor: ExecutorRecord, taken: set[int]) -> bool:
+        state, record = self._state, candidate.record
+        if executor.id in taken or executor.draining or executor.suspended or executor.away:
+            return False
+        if record.place in state.hosts and executor.host != record.place:
+            return False
+        return executor.fits(record) and executor.ends_before(record, state.now)
+

@@ -1,0 +1,1 @@
+"""Which running tasks get another attempt beside them, when executors would idle."""
