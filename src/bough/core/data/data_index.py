@@ -5,8 +5,8 @@ is written, a replay leaves it empty, and executors say again what they hold whe
 site, which has its cache for all its executors; what it holds is forgotten when its last executor has left for good. A
 content is forgotten when no host holds it and no file of a workflow has it.
 
-Hosts and contents have dense numbers. A content with one holder costs no object, one with a few has a tuple of them, and
-one with many a bit for each host. A host has a list of what came, from which what left again is removed once in a while.
+Hosts and contents have dense numbers. A content with one holder costs no object, one with a few has a tuple of them,
+and one with many a bit for each host. A host has a list of what came; what left again is removed from it now and then.
 Rule: what news names that is not known is passed over; no change costs more than what it names, and what it removes.
 """
 
@@ -14,13 +14,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from bough.core.data.content_table import ContentTable
 from bough.model.ids import Seconds
-
-if TYPE_CHECKING:
-    from bough.core.records.executor_record import ExecutorRecord
 
 ORIGIN: Final = "origin"  # the source of what no peer sent
 _NOBODY: Final = -1  # holders of a content that nobody holds
@@ -33,6 +30,22 @@ _NEW: Final = 0.3  # weight of the newest measurement
 _SMALL: Final = 65_536  # bytes: a transfer below tells the latency, one above the rate
 
 Holders = int | tuple[int, ...] | bytearray
+
+
+class Located(Protocol):
+    """What the index asks of an executor."""
+
+    @property
+    def id(self) -> int:
+        """Its number."""
+
+    @property
+    def site(self) -> str:
+        """Its site."""
+
+    @property
+    def host(self) -> str:
+        """Its host."""
 
 
 class Rate:
@@ -64,7 +77,7 @@ class HostRecord:
         self.number = number
         self.site = site
         self.host = host
-        self.executors: dict[int, ExecutorRecord] = {}
+        self.executors: dict[int, Located] = {}
         self.held = 0  # contents
         self.held_bytes = 0
         self.rates: dict[str, Rate] = {}  # by the host that sent, or `ORIGIN`
@@ -124,7 +137,7 @@ class DataIndex:
 
     # --- questions -------------------------------------------------------------------------------
 
-    def host_of(self, executor: ExecutorRecord) -> HostRecord | None:
+    def host_of(self, executor: Located) -> HostRecord | None:
         """The host of an executor."""
         return self.hosts.get((executor.site, executor.host))
 
@@ -178,7 +191,7 @@ class DataIndex:
 
     # --- hosts -----------------------------------------------------------------------------------
 
-    def add_executor(self, executor: ExecutorRecord) -> None:
+    def add_executor(self, executor: Located) -> None:
         """An executor is there."""
         key = executor.site, executor.host
         host = self.hosts.get(key)
@@ -191,7 +204,7 @@ class DataIndex:
                 self.by_number[number] = host
         host.executors[executor.id] = executor
 
-    def remove_executor(self, executor: ExecutorRecord) -> None:
+    def remove_executor(self, executor: Located) -> None:
         """An executor has left for good; with the last one of a host all that was known of it goes."""
         host = self.hosts[executor.site, executor.host]
         del host.executors[executor.id]
