@@ -87,6 +87,8 @@ class Machine:
                 state.replicas_due = True
         effects = Effects()
         written = self._intake.take_in(events, effects)
+        if state.place_again is not None and now >= state.place_again:
+            state.due, state.place_again = True, None
         if state.due and not state.stopping:
             written += self._placement.ask(now, effects.orders)
             state.due = False
@@ -177,6 +179,8 @@ class Machine:
         """When something is due, at the latest."""
         timers = self.state.timers
         times = [timers[0][0]] if timers else []
+        if self.state.place_again is not None:
+            times.append(self.state.place_again)
         if self.state.crowded:
             times += next_look(self.state)
         if self.state.defined_sites and (asked := next_provision(self.state)) is not None:

@@ -67,6 +67,7 @@ def add_executor(state: State, executor: ExecutorRecord) -> None:
     if state.accounts and not is_manual(executor) and not executor.pilot:
         executor.came = executor.came or state.now
         site.usage.count(executor)
+    state.data.add_executor(executor)
     state.cores += executor.capacity.cores
     state.named_queues.recount(executor)
     if not (executor.draining or executor.away):
@@ -76,6 +77,7 @@ def add_executor(state: State, executor: ExecutorRecord) -> None:
 def remove_executor(state: State, executor: ExecutorRecord) -> None:
     """An executor is gone."""
     del state.executors[executor.id]
+    state.data.remove_executor(executor)
     state.open_executors.pop(executor.id, None)
     state.cores -= executor.capacity.cores
     state.named_queues.recount(executor)
