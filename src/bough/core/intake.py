@@ -109,6 +109,9 @@ class Intake:
             news.FreeLock: self._on_free_lock,
             facts.GroupReleased: self._on_group_released,
             news.TaskAlive: self._on_alive,
+            news.CacheChanged: self._on_cache_changed,
+            news.FilesIdentified: self._on_identified,
+            news.BytesMoved: self._on_bytes_moved,
         }
         self._due: dict[int, Callable[[int, int], None]] = {
             TimerKind.RETRY: self._on_retry_due,
@@ -338,6 +341,29 @@ class Intake:
         record = self._state.records.get(event.record)
         if record is not None and event.index < record.length and record.state_of(event.index) in OPEN_STATES:
             self._record(event)
+
+    # --- where data is: advice, of which no fact is made -------------------------------------------
+
+    def _on_cache_changed(self, event: news.CacheChanged) -> None:
+        executor, data = self._state.executors.get(event.executor), self._state.data
+        host = data.host_of(executor) if executor is not None else None
+        if host is not None:
+            added = [(one.digest, one.size) for one in event.added]
+            data.cache_changed(host, added, event.removed, whole=event.whole)
+
+    def _on_identified(self, event: news.FilesIdentified) -> None:
+        workflow = self._state.workflows.get(event.run)
+        if workflow is None:
+            return
+        for one in event.files:
+            if 0 < one.file <= workflow.files.last:
+                self._state.data.file_identified(event.run, one.file, one.digest, one.size)
+
+    def _on_bytes_moved(self, event: news.BytesMoved) -> None:
+        executor = self._state.executors.get(event.executor)
+        host = self._state.data.host_of(executor) if executor is not None else None
+        if host is not None:
+            self._state.data.bytes_moved(host, event.source, event.bytes, event.seconds)
 
     # --- sites -----------------------------------------------------------------------------------
 

@@ -173,6 +173,7 @@ def _put_back(state: State, kept: list[Piece]) -> None:
 def _forget(state: State, effects: Effects | None, workflow: Workflow) -> None:
     root, group = state.groups[ROOT], workflow.group
     del state.workflows[workflow.run]
+    state.data.forget_run(workflow.run)
     templates: dict[str, None] = {}
     for record in list(group.records()):
         end_attempts(state, effects, record, 0, record.length)

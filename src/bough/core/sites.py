@@ -63,6 +63,7 @@ def add_executor(state: State, executor: ExecutorRecord) -> None:
     site.executors[executor.id] = executor
     executor.away = site.away
     state.executors[executor.id] = executor
+    state.data.add_executor(executor)
     state.cores += executor.capacity.cores
     state.named_queues.recount(executor)
     if not (executor.draining or executor.away):
@@ -72,6 +73,7 @@ def add_executor(state: State, executor: ExecutorRecord) -> None:
 def remove_executor(state: State, executor: ExecutorRecord) -> None:
     """An executor is gone."""
     del state.executors[executor.id]
+    state.data.remove_executor(executor)
     state.open_executors.pop(executor.id, None)
     state.cores -= executor.capacity.cores
     state.named_queues.recount(executor)

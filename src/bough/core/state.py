@@ -10,6 +10,7 @@ from enum import IntEnum
 from heapq import heappop, heappush
 from typing import cast
 
+from bough.core.data.data_index import DataIndex
 from bough.core.records.array_record import DONE, HELD, OCCUPYING_STATES, PLACED, READY, WAITING, ArrayRecord, Record
 from bough.core.records.attempts import AttemptIndex, Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
@@ -94,6 +95,7 @@ class State:
         self.held_groups = 0
         self.timed_groups = 0  # that have a time limit
         self.hosts: dict[str, int] = {}  # executors by host that may get work
+        self.data = DataIndex()  # advice, of which a replay knows nothing
         self.failing = False  # a workflow has stopped, or will, at its first failure
         self.has_near = False  # some tasks are to run where another one ran
         self.timers: list[Timer] = []  # a heap; one whose object is gone, or was put off, is passed over when it is due

@@ -32,6 +32,9 @@ DECODED: Final = frozenset(
         Recalled,
         news.DeclareDone,
         news.TakeTask,
+        news.CacheChanged,
+        news.FilesIdentified,
+        news.BytesMoved,
     }
 )
 _LONGEST_MESSAGE: Final = 4_000  # characters of a message that the core puts together

@@ -45,6 +45,7 @@ FilePath = Annotated[str, Meta(max_length=65_536, pattern=NO_NUL)]
 Text = Annotated[str, Meta(max_length=1 << 24)]  # something to read: a message, the end of stderr, a statement
 Excerpt = Annotated[str, Meta(max_length=65_536)]  # of something long to read: a traceback, arguments of a call
 Digest = Annotated[bytes, Meta(max_length=64)]
+ContentDigest = Annotated[bytes, Meta(min_length=32, max_length=32)]  # of what a file holds: BLAKE2b of 32 bytes
 
 T = TypeVar("T")
 _PLAINER: Final = (  # what msgspec says, in the words of a user

@@ -267,6 +267,14 @@ class UsageInfo(msgspec.Struct, frozen=True):
     wasted: float  # by attempts that did not succeed
 
 
+class Holder(msgspec.Struct, frozen=True):
+    """A host whose cache holds a content, and its executors."""
+
+    site: str
+    host: str
+    executors: tuple[int, ...]
+
+
 class SiteInfo(msgspec.Struct, frozen=True):
     """A site: its rule, and whether it is away. `since`: when it left or came back; 0: it was always there."""
 

@@ -24,6 +24,7 @@ from bough.core.queries.answers import (
     ExecutorInfo,
     GroupInfo,
     GroupTry,
+    Holder,
     Part,
     PilotInfo,
     Preview,
@@ -689,6 +690,29 @@ class Queries:
     def unsuccessful(self, run: int, removed: Collection[int]) -> set[int]:
         """The records of a workflow that have ended without success and are not among the removed ones."""
         return {record.id for record in amend.unsuccessful(self._state, run, set(removed))}
+
+    # --- where data is ---------------------------------------------------------------------------------
+
+    def holders_of(self, digest: bytes) -> list[Holder]:
+        """The hosts whose caches hold a content, as far as is known, with their executors."""
+        data = self._state.data
+        content = data.contents.find(digest)
+        if content < 0:
+            return []
+        found = [data.by_number[number] for number in data.holders(content)]
+        return [Holder(host.site, host.host, tuple(host.executors)) for host in found if host is not None]
+
+    def file_content(self, run: int, file: int) -> tuple[bytes, int] | None:
+        """The digest and the size of what a file of a workflow holds; None: nobody has read it."""
+        table = self._state.data.contents
+        content = self._state.data.content_of(run, file)
+        return (table.digest(content), table.sizes[content]) if content >= 0 else None
+
+    def file_number(self, run: int, path: str) -> int:
+        """The number of a file that a workflow declares, by its absolute path; 0: it declares none such."""
+        workflow = self._state.workflows.get(run)
+        file = workflow.files.find(path) if workflow is not None else None
+        return file.id if file is not None else 0
 
     # --- retired workflows -------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from bough.model.events import facts
 from bough.model.events.news import (
     Action,
     Amend,
+    DataNews,
     FreeLock,
     GroupClosed,
     PagesAdded,
@@ -68,4 +69,5 @@ News = (  # all that a turn takes in
     | TakeLock
     | FreeLock
     | TaskAlive
+    | DataNews
 )

@@ -8,13 +8,13 @@ it is, and has the type of it. Rule: news has no field that the core fills in. T
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
-from bough.model.bounds import Count, Label, Name, Text, Whole
-from bough.model.ids import BlobId, ExecutorId, GroupId, RecordId, Seconds, SpanId
+from bough.model.bounds import ContentDigest, Count, Duration, Label, Name, Text, Whole
+from bough.model.ids import BlobId, Bytes, ExecutorId, FileId, GroupId, RecordId, Seconds, SpanId
 from bough.model.monitors import Fail, Finish, Restart
 from bough.model.observations import MOST_OBSERVATIONS, Observation
 from bough.model.outcomes import Detail, Failure, Results
@@ -243,8 +243,54 @@ class GroupClosed(msgspec.Struct, frozen=True, array_like=True, tag="gc"):
     group: GroupId
 
 
+MOST_CONTENTS: Final = 100_000  # in one piece of news; who has more to say says it in several
+
+
+class HeldContent(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A content that a cache holds, and how many bytes it has."""
+
+    digest: ContentDigest
+    size: Bytes
+
+
+class CacheChanged(msgspec.Struct, frozen=True, array_like=True, tag="cc"):
+    """What the cache of an executor's host gained and lost. It is advice for placing, and no fact is made of it."""
+
+    executor: ExecutorId
+    added: Annotated[tuple[HeldContent, ...], Meta(max_length=MOST_CONTENTS)] = ()
+    removed: Annotated[tuple[ContentDigest, ...], Meta(max_length=MOST_CONTENTS)] = ()
+    whole: bool = False  # `added` is all that the cache holds; if it is more than fits, the rest follows as a change
+
+
+class IdentifiedFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A file of a workflow and the content that somebody found in it."""
+
+    file: FileId
+    digest: ContentDigest
+    size: Bytes
+
+
+class FilesIdentified(msgspec.Struct, frozen=True, array_like=True, tag="fid"):
+    """Somebody read files of a workflow, or made them: these are their contents. No fact is made of it."""
+
+    run: Count
+    files: Annotated[tuple[IdentifiedFile, ...], Meta(max_length=MOST_CONTENTS)]
+
+
+class BytesMoved(msgspec.Struct, frozen=True, array_like=True, tag="bm", gc=False):
+    """An executor fetched something: from a peer's host, or from "origin". No fact is made of it."""
+
+    executor: ExecutorId
+    source: Name
+    bytes: Bytes
+    seconds: Duration
+
+
 # what people ask of tasks
 Action = Cancel | Kill | Hold | Release | Reset | DeclareDone | Retry | Prioritise | AddMonitors | EndEarly | SetRule
+
+# what is said of data: the core's index takes it in, and nothing is written
+DataNews = CacheChanged | FilesIdentified | BytesMoved
 
 # what executors report
 WorkNews = WorkStarted | WorkSucceeded | CallsEnded | WorkFailed | WorkReturned | WorkStopped | WorkObserved
