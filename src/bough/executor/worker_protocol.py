@@ -105,6 +105,7 @@ class InputsStaged(msgspec.Struct, frozen=True, array_like=True, tag="bb"):
     files: dict[str, str]
     error: str = ""
     of_site: bool = False
+    moved: tuple[int, int, int] = (0, 0, 0)  # bytes that were in the host's cache, came from peers, from the server
 
 
 class StoreOutputs(msgspec.Struct, frozen=True, array_like=True, tag="o"):

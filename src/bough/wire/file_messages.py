@@ -99,6 +99,12 @@ class PeerIdentity(msgspec.Struct, frozen=True, array_like=True, tag="ident"):
     readers: Annotated[int, Meta(ge=1, le=1000)] = 8  # that it serves at once
 
 
+class CheckContent(msgspec.Struct, frozen=True, array_like=True, tag="check"):
+    """A reader found a copy of a content wrong: compare it with its digest, and drop it if it is."""
+
+    digest: Digest
+
+
 class MovedContent(msgspec.Struct, frozen=True, array_like=True):
     """Bytes of a content that came from somewhere; `source` 0: from the server."""
 
@@ -174,6 +180,6 @@ class PutPiece(msgspec.Struct, frozen=True, array_like=True, tag="put"):
     data: bytes
 
 
-FilesToExecutor = WorkDirectory | FileLocated | GetPiece | FilePiece | FilesKept | PeerIdentity
+FilesToExecutor = WorkDirectory | FileLocated | GetPiece | FilePiece | FilesKept | PeerIdentity | CheckContent
 # the last one from clients
 FilesToServer = WantFile | GetPiece | FilePiece | OfferFiles | FindPeers | OfferPeer | CacheReport | PutPiece

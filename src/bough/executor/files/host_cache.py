@@ -22,7 +22,7 @@ import stat
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -171,6 +171,7 @@ class CacheLedger:
             self._shorten()
 
     def _shorten(self) -> None:
+        self._read()
         size = self._RECORD.size
         if self._at < size * (4 * len(self.entries) + 4096) and os.fstat(self._open()).st_size % size == 0:
             return
@@ -275,8 +276,8 @@ class HostCache:
             try:
                 os.link(path, pinned)
             except FileNotFoundError:
-                if os.path.isdir(self.pins) or not os.path.lexists(path):
-                    return False
+                if not os.path.lexists(path):
+                    return self._is_whole(pinned, digest, size)  # it may be too big for the cache, and ours alone
                 private.make_folder(self.pins)  # somebody has removed it
                 os.link(path, pinned)
             except OSError:  # a file system without links, or too many: a copy is as good
@@ -357,16 +358,23 @@ class HostCache:
         ledger.read()
         if ledger.total <= limit:
             return
-        try:
-            lock = private.opener(f"{self.folder}/{_LOCK}", os.O_RDWR | os.O_CREAT)
-        except OSError:
-            return
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with self._locked():
             ledger.read()  # another executor may have made room
             self._evict(newest, limit)
             with contextlib.suppress(OSError):
                 ledger.shorten()
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """While nobody else makes room."""
+        try:
+            lock = private.opener(f"{self.folder}/{_LOCK}", os.O_RDWR | os.O_CREAT)
+        except OSError:
+            yield  # the disk is full, or the folder gone: two at once make a little too much room
+            return
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
         finally:
             os.close(lock)
 
@@ -400,7 +408,8 @@ class HostCache:
 
     def _sweep(self) -> None:
         """Compare ledger and folder, and remove what nobody will finish."""
-        self._ledger.read()
+        with self._locked(), contextlib.suppress(OSError):
+            self._ledger.shorten()
         found: set[bytes] = set()
         with os.scandir(self.folder) as entries:
             for entry in entries:

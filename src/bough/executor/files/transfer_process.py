@@ -10,6 +10,7 @@ and it is fetched again, from others. The process dies with its executor; what i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import signal
@@ -26,6 +27,7 @@ from bough.executor.files.peer_link import PeerFailure, PeerReader, PeerServer, 
 from bough.executor.files.transfer_protocol import (
     BringContent,
     CacheEvents,
+    CheckCopy,
     ContentBrought,
     FromTransfers,
     KeepOutput,
@@ -41,6 +43,7 @@ from bough.executor.files.transfer_protocol import (
     to_transfers_frames,
 )
 from bough.executor.processes import die_with_parent
+from bough.movers.local import digest_of
 from bough.policies.eviction.eviction_names import load_eviction
 from bough.wire.file_messages import PIECE, FailedPeer, MovedContent, PeerHint
 from bough.wire.framing import frame
@@ -140,6 +143,8 @@ class TransferProcess:
                     found.inbox.put(message)
             case KeepOutput():
                 threading.Thread(target=self._keep, args=(message,), daemon=True).start()
+            case CheckCopy():
+                threading.Thread(target=self._check, args=(message.digest,), daemon=True).start()
             case ServeAs():
                 self._serve(message)
             case WantedContents():
@@ -162,6 +167,11 @@ class TransferProcess:
                     file.write(data)
             context = server_context(*paths)
         self._server.serve(context, order.secret, order.readers)
+
+    def _check(self, digest: bytes) -> None:
+        with contextlib.suppress(OSError):
+            if digest_of(self._cache.path(digest)) != digest:
+                self._cache.drop(digest)
 
     def _keep(self, order: KeepOutput) -> None:
         if self._cache.adopt(order.path, order.digest, order.size):

@@ -55,6 +55,12 @@ class KeepOutput(msgspec.Struct, frozen=True, array_like=True, tag="k"):
     size: int
 
 
+class CheckCopy(msgspec.Struct, frozen=True, array_like=True, tag="c"):
+    """Compare a content with its digest, and drop it if it is something else."""
+
+    digest: bytes
+
+
 class WantedContents(msgspec.Struct, frozen=True, array_like=True, tag="w"):
     """How many known tasks want contents; those that are not named are wanted by none."""
 
@@ -105,7 +111,7 @@ class CacheEvents(msgspec.Struct, frozen=True, array_like=True, tag="e"):
     removed: list[bytes] = []
 
 
-ToTransfers = BringContent | MorePeers | OriginPiece | ServeAs | KeepOutput | WantedContents
+ToTransfers = BringContent | MorePeers | OriginPiece | ServeAs | KeepOutput | CheckCopy | WantedContents
 FromTransfers = Listening | NeedPeers | NeedPiece | ContentBrought | OutputSeen | CacheEvents
 
 

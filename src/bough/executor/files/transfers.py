@@ -16,7 +16,8 @@ from typing import Final, NamedTuple
 from bough import fork_warning, logs
 from bough.errors import ProtocolError
 from bough.executor.descriptors import Descriptors
-from bough.executor.files.host_cache import LIMIT, HostCache, cache_folder, default_place
+from bough.executor.executor_options import ExecutorLifetime
+from bough.executor.files.host_cache import LIMIT, HostCache, cache_folder, default_place, list_contents
 from bough.executor.files.transfer_protocol import (
     BringContent,
     ContentBrought,
@@ -39,18 +40,24 @@ _DEATHS: Final = 5  # of transfer processes that brought nothing, after which no
 class CacheOptions(NamedTuple):
     """What an executor was told of its host's cache."""
 
-    place: str = ""  # the folder that it lies in; empty: the usual one
+    place: str  # the folder that it lies in
     limit: int = LIMIT
     eviction: str = EVICTION
     peers: bool = True  # other executors may take contents from here
 
-    def folder(self, work: str, *, is_pilot: bool) -> str:
-        """Where the cache is, or will be."""
-        return cache_folder(self.place or default_place(work, is_pilot=is_pilot))
-
-    def open(self, folder: str) -> HostCache:
+    def open(self) -> HostCache:
         """The cache; OSError or SiteError when it cannot be used."""
-        return HostCache(folder, self.limit, load_eviction(self.eviction))
+        return HostCache(cache_folder(self.place), self.limit, load_eviction(self.eviction))
+
+    def contents(self) -> list[tuple[bytes, int]]:
+        """What the cache holds, if it is there; nothing is made."""
+        return list(list_contents(cache_folder(self.place)).items())
+
+
+def cache_options(told: ExecutorLifetime) -> CacheOptions:
+    """What an executor was told of the cache, or the usual."""
+    place = told.cache_dir or default_place(told.work, is_pilot=bool(told.pilot))
+    return CacheOptions(place, told.cache_size or LIMIT, told.eviction or EVICTION, told.peers)
 
 
 class Transfers:
@@ -178,10 +185,15 @@ class Transfers:
 
     def _give_up(self) -> None:
         error = "transfer processes die again and again"
-        numbers = [number for number, order in self._orders.items() if isinstance(order, BringContent)]
-        self._orders.clear()
-        if numbers:
-            self._hear([ContentBrought(number, error, of_site=True) for number in numbers])
+        orders, self._orders = list(self._orders.values()), {}
+        answers: list[FromTransfers] = [
+            ContentBrought(order.number, error, of_site=True)
+            if isinstance(order, BringContent)
+            else OutputSeen(order.number)
+            for order in orders
+        ]
+        if answers:
+            self._hear(answers)
 
     def _stop(self) -> None:
         if self._sock is not None:
@@ -194,4 +206,3 @@ class Transfers:
         """The executor ends."""
         self._stop()
         self._orders.clear()
-

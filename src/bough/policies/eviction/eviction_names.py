@@ -32,5 +32,7 @@ def load_eviction(name: str = EVICTION) -> EvictionPolicy:
     """A policy by its name."""
     if name not in _EVICTION:
         known = ", ".join(_EVICTION)
-        raise UnknownName(f"there is no eviction policy {name!r}; known are: {known}{did_you_mean(name, list(_EVICTION))}")
+        raise UnknownName(
+            f"there is no eviction policy {name!r}; known are: {known}{did_you_mean(name, list(_EVICTION))}"
+        )
     return _EVICTION[name]()
