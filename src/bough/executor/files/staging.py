@@ -93,6 +93,11 @@ class StagingRequest:
         return self.message.span, self.message.index
 
     @property
+    def moved(self) -> tuple[int, int, int]:
+        """Bytes that were in the host's cache, came from peers, and from the server."""
+        return self.cached, self.from_peers, self.from_origin
+
+    @property
     def owner(self) -> object:
         """For whom contents are pinned."""
         return self.worker if self.worker is not None else self.element
@@ -165,16 +170,18 @@ class Staging:
         cache.unpin(worker)
         placed = self._placed.pop(request.element, None)
         known = placed.found if placed is not None else {}
+        if placed is not None:
+            request.cached, request.from_peers, request.from_origin = placed.moved
         for path in message.paths:
-            if path in known:
+            if path in known:  # what was brought for it was counted then
+                request.cached -= known[path][1] if placed is not None and path in placed.files else 0
                 self._want_content(request, path, *known[path], [])
             else:
                 self._ask(request, path)
         if placed is not None:
-            for name in ("cached", "from_peers", "from_origin"):
-                setattr(request, name, getattr(placed, name))
             self._drop_request(placed)
-        self._look(request)
+        if not message.paths:
+            self._look(request)
 
     def bring_early(self, span: SpanId, index: int, paths: list[str]) -> None:
         """A task waits here: have its inputs brought, and kept until it begins or is not here any more."""
@@ -524,8 +531,8 @@ class Staging:
     def _look(self, request: StagingRequest) -> None:
         if not request.left and request.worker is not None:
             message = request.message
-            moved = (request.cached, request.from_peers, request.from_origin)
-            self._tell(request.worker, InputsStaged(message.number, message.index, request.files, moved=moved))
+            answer = InputsStaged(message.number, message.index, request.files, moved=request.moved)
+            self._tell(request.worker, answer)
 
     def _fail(self, request: StagingRequest, error: str, *, of_site: bool = False) -> None:
         self._wants = {number: want for number, want in self._wants.items() if want[0] is not request}

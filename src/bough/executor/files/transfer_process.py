@@ -49,7 +49,7 @@ from bough.wire.file_messages import PIECE, FailedPeer, MovedContent, PeerHint
 from bough.wire.framing import frame
 
 _AT_ONCE: Final = 16  # transfers
-_AHEAD: Final = 4  # pieces of the server asked for before the first has come
+_AHEAD: Final = 8  # pieces of the server asked for before the first has come
 _ROUNDS: Final = 4  # times that other peers are asked for, before the server is
 _CORRUPT: Final = 3  # times that a content is fetched again which is not what it should be
 _POLL: Final = 0.02  # seconds between looks at what another executor brings
