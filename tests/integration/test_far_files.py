@@ -234,7 +234,7 @@ def test_one_file_that_two_tasks_read_is_sent_once(service: FarService, here: Pa
         assert s.host.transfer.sent == (1 if s.host.transfer.is_far else 0)
     contents = list((service.home / "server/store/files").glob("??/*"))
     assert len(contents) == 1
-    assert len(list((service.folder / "one").glob("bough-executor-*/files/*"))) == 1
+    assert len(list((service.folder / "one").glob(f"bough-contents-*/{'[0-9a-f]' * 64}"))) == 1
 
 
 def test_what_small_tasks_wrote_is_there_when_their_executor_has_left(service: FarService, here: Path) -> None:

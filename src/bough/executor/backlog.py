@@ -10,6 +10,7 @@ server says of one of them on its way in.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterator
 from typing import TypeVar
@@ -143,6 +144,13 @@ class Backlog:
         self._queues.setdefault(run.needs, deque()).append(self._last)
         self.length += 1
         return True
+
+    def next(self, count: int) -> list[QueuedSpan]:
+        """Some spans that begin soon."""
+        found: list[QueuedSpan] = []
+        for queue in self._queues.values():
+            found += itertools.islice(queue, count)
+        return sorted(found, key=lambda held: held.order)[:count]
 
     def put_back(self, helds: list[QueuedSpan]) -> list[QueuedSpan]:
         """Queue again, where they were, what was taken last; what was to follow something else is returned."""

@@ -39,6 +39,10 @@ class ExecutorLifetime(NamedTuple):
     work: str = ""  # its own folder, empty: the usual one
     pilot: PilotId = PilotId(0)  # that started it
     attributes: Attributes = ()  # what it says of itself, for requirements
+    cache_dir: str = ""  # the folder that its host's cache lies in, empty: the usual one
+    cache_size: int = 0  # bytes of that cache, 0: the usual bound
+    eviction: str = ""  # what a full cache gives up, empty: the usual policy
+    peers: bool = True  # other executors may take contents from here
 
     @property
     def leaves_at(self) -> float:
@@ -87,24 +91,28 @@ _USAGE = (
     " [--cores N] [--memory BYTES] [--gpus N] [--pin yes|no] [--resource NAME=AMOUNT]... [--site NAME]"
     " [--attribute NAME=VALUE]... [--container-command TEXT]"
     " [--until SECONDS_SINCE_1970] [--idle-timeout TIME] [--give-up TIME] [--work DIR]"
+    " [--cache-dir DIR] [--cache-size BYTES] [--eviction POLICY] [--peers yes|no]"
     " [--allow-commands yes|no] [--pilot N] [--executors N] [--log-level LEVEL]"
 )
 
-_TEXTS = {"--server": "server", "--site": "site", "--work": "work"}
+_TEXTS = {"--server": "server", "--site": "site", "--work": "work", "--cache-dir": "cache_dir"}
 _NUMBERS = {"--cores": "cores", "--until": "until"}
 _TIMES = {"--idle-timeout": "idle", "--give-up": "give_up"}
+_CACHE = frozenset({"--cache-size", "--eviction", "--peers"})
 
 
 class ExecutorOptions:
     """What an executor is told when it is started."""
 
     __slots__ = (
-        *("allows_commands", "attributes", "cores", "give_up", "gpus", "idle", "memory", "named", "pilot", "pin"),
-        *("executors", "server", "site", "until", "work"),
+        *("allows_commands", "attributes", "cache_dir", "cache_size", "cores", "eviction", "executors", "give_up", "gpus"),
+        *("idle", "memory", "named", "peers", "pilot", "pin", "server", "site", "until", "work"),
     )
 
     def __init__(self, words: list[str]) -> None:
-        self.server = self.work = ""
+        self.server = self.work = self.cache_dir = self.eviction = ""
+        self.cache_size = 0
+        self.peers = True
         self.site = "local"
         self.cores = float(os.cpu_count() or 1)
         self.memory = machine_memory()
@@ -141,6 +149,8 @@ class ExecutorOptions:
             self.executors = within("--executors", int(value), ExecutorsPerHost)
         elif word == "--memory":
             self.memory = read_bytes(value)
+        elif word in _CACHE:
+            self._set_cache(word, value)
         elif word == "--pin":
             self.pin = value == "yes"
         elif word == "--allow-commands":
@@ -149,6 +159,14 @@ class ExecutorOptions:
             self._add(word, value)
         else:
             raise SystemExit(_USAGE)
+
+    def _set_cache(self, word: str, value: str) -> None:
+        if word == "--peers":
+            self.peers = value == "yes"
+        elif word == "--cache-size":
+            self.cache_size = read_bytes(value)
+        else:
+            self.eviction = check_eviction(value)
 
     def _add(self, word: str, text: str) -> None:
         if word == "--attribute":
@@ -172,7 +190,17 @@ def read_capacity_and_lifetime(options: ExecutorOptions) -> tuple[Needs, Executo
     capacity = Needs(options.cores, options.memory, options.gpus or 0, tuple(sorted(options.named.items())))
     attributes = tuple(sorted({**machine_attributes(), **options.attributes}.items()))
     return capacity, ExecutorLifetime(
-        options.until, time.time(), options.idle, options.give_up, options.work, options.pilot, attributes
+        options.until,
+        time.time(),
+        options.idle,
+        options.give_up,
+        options.work,
+        options.pilot,
+        attributes,
+        options.cache_dir,
+        options.cache_size,
+        options.eviction,
+        options.peers,
     )
 
 
@@ -192,6 +220,14 @@ def read_attribute(text: str) -> tuple[str, float | str]:
     except ValueError:
         return name, within(f"--attribute {name}", value, AttributeText)
     return name, within(f"--attribute {name}", number, Finite)
+
+
+def check_eviction(name: str) -> str:
+    """The name of a policy of eviction; UnknownName when there is none such."""
+    from bough.policies.eviction.eviction_names import load_eviction
+
+    load_eviction(name)
+    return name
 
 
 def find_devices(options: ExecutorOptions) -> DevicePool:

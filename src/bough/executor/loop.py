@@ -475,7 +475,15 @@ class Executor:
         os.environ["BOUGH_RUN"] = welcome.marker
         if not welcome.embedded:
             signal.signal(signal.SIGINT, lambda *_: None)
-        self._staging = Staging(folder, self._say, self._reports.add)
+        self._staging = Staging(
+            folder,
+            self._say,
+            self._reports.add,
+            self._descriptors,
+            told=self._lifetime,
+            address=self._connection.own_address() if self._connection is not None else "",
+            number=welcome.executor,
+        )
         self._task_reports = TaskReports(self._reports)
         self._slots = Slots(
             self._capacity,

@@ -81,6 +81,12 @@ class ServerConnection:
         """For epoll."""
         return self._sock.fileno()
 
+    def own_address(self) -> str:
+        """This host's address on the way to the server; loopback where that is on the same host."""
+        if self._sock.family == socket.AF_UNIX:
+            return "127.0.0.1"
+        return str(self._sock.getsockname()[0])
+
     def send(self, data: bytes | bytearray) -> None:
         """Send a frame, now or when there is room."""
         self._out += data

@@ -81,6 +81,7 @@ from bough.wire.executor_messages import (
 from bough.wire.framing import News
 
 if TYPE_CHECKING:
+    from bough.executor.files.declared_inputs import DeclaredInputs
     from bough.executor.monitors.watcher_client import ReportedLines, Watching
 
 Say = Callable[[RunSpan, News], None]
@@ -93,6 +94,8 @@ _SHORT = 0.15  # seconds of run time up to which a worker gets its next work in 
 _OVERDUE = 1.5  # of the expected run time: from then on it may be a long one
 _WORKER_GRACE = 1.0  # seconds between TERM and KILL for a worker, which a function ends with
 _COMMAND_GRACE = 2.0  # seconds between TERM and KILL for a command over its limit
+_EARLY = 2  # waiting spans for each core whose inputs are brought
+_FORGET = 1.0  # seconds between looks at which of them are still here
 _MEMORY_LOOK = 0.1  # seconds between looks at the memory of an element
 
 
@@ -134,6 +137,9 @@ class Slots:
         self._watching: Watching | None = None  # made when the first watched task is there
         self._giving_back = GivingBack(self, staging, self._say, reports.add)
         self.blobs: dict[BlobId, bytes] = {}
+        self._inputs: DeclaredInputs | None = None
+        self._looked_at: set[tuple[int, int]] = set()  # elements whose inputs were looked for: span and index
+        self._forgot = 0.0
         adopt_orphans()
 
     # --- from the server ---
@@ -396,6 +402,32 @@ class Slots:
                     self._hand(slot, needs)
         if self._preloader is not None and not self._preloader.has_finished:
             self._preloader.give_way(self._is_full())
+        if self._staging.directories:
+            self._bring_early()
+
+    def _bring_early(self) -> None:
+        """Have inputs brought of what begins next: of spans that wait, and of the next element of those that run."""
+        if self._inputs is None:
+            from bough.executor.files.declared_inputs import DeclaredInputs
+
+            self._inputs = DeclaredInputs(self.blobs)
+        runs = [(held.run, held.run.start) for held in self._backlog.next(_EARLY * self._width)]
+        for slot in self._slots.values():
+            number, index = slot.current()
+            runs += [(held.run, index + 1 if held.number == number else held.next) for held in slot.held]
+        for run, index in runs:
+            element = (run.span, index)
+            if run.run in self._staging.directories and index < run.stop and element not in self._looked_at:
+                self._looked_at.add(element)
+                self._staging.bring_early(run.span, index, self._inputs.of(run, index))
+
+    def _forget_early(self, now: float) -> None:
+        """What is not here any more needs no inputs."""
+        if self._looked_at and now - self._forgot >= _FORGET:
+            self._forgot = now
+            spans = set(self.spans())
+            self._looked_at = {element for element in self._looked_at if element[0] in spans}
+            self._staging.keep_early(spans)
 
     def _is_full(self) -> bool:
         """Whether tasks have all cores."""
@@ -573,6 +605,7 @@ class Slots:
             elif slot.held:
                 self._look(slot, now)
         self._giving_back.tick(now)
+        self._forget_early(now)
         self._reaper.reap_adopted(self._slots.values())
         if self._watching is not None:
             self._watching.tick(now)

@@ -106,6 +106,7 @@ class InputsStaged(msgspec.Struct, frozen=True, array_like=True, tag="bb"):
     error: str = ""
     of_site: bool = False
     folders: list[str] = []  # those of the paths whose content is the archive of a folder
+    moved: tuple[int, int, int] = (0, 0, 0)  # bytes that were in the host's cache, came from peers, from the server
 
 
 class StoreOutputs(msgspec.Struct, frozen=True, array_like=True, tag="o"):

@@ -634,6 +634,43 @@ class ReplicationPolicy(Protocol):
         """Yield wishes, best first; none means: wait for the next event."""
 
 
+# --- caches ------------------------------------------------------------------------------------------------
+
+
+class CachedContent(Protocol):
+    """A content in the cache of a host."""
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+
+    @property
+    def inserted(self) -> Seconds:
+        """When it came."""
+
+    @property
+    def used(self) -> Seconds:
+        """When a task of this host, or another host, got it last; when it came, if none did."""
+
+    @property
+    def uses(self) -> int:
+        """How often that was."""
+
+    @property
+    def wanted(self) -> int:
+        """How many tasks want it that are known and have not begun."""
+
+
+class EvictionPolicy(Protocol):
+    """Which content a full cache gives up. Executors ask it: what a running or placed task needs is never asked about.
+
+    It is no part of `Policies`: the core does not know what a cache gives up before it has.
+    """
+
+    def rank(self, content: CachedContent, random: Random, /) -> tuple[float, ...]:
+        """The content of the lowest rank goes first, until there is room. `random`: the only dice."""
+
+
 class Policies(msgspec.Struct, frozen=True):
     """The policies of a run, one a family: what is passed to a machine.
 

@@ -34,7 +34,7 @@ from bough.wire.executor_messages import (
     TaskAnswer,
     TaskRequest,
 )
-from bough.wire.file_messages import FileLocated, FilePiece, FilesKept, GetPiece, OfferFiles, WantFile
+from bough.wire.file_messages import FileLocated, FilePiece, FilesKept, FindPeers, GetPiece, OfferFiles, WantFile
 from bough.wire.framing import Frames, frame_list
 from bough.wire.handshake import ROLE_FRAME
 from bough.wire.relay_channels import RelayHello
@@ -152,6 +152,9 @@ class MemberConnection(asyncio.Protocol):
             self._transport.abort()
 
 
+UpMessage = WantFile | FindPeers | GetPiece | FilePiece | OfferFiles | TaskRequest
+
+
 class MessageRelay:
     """Passes messages on. `find` gives the executor of an index, `known` the one of a number."""
 
@@ -163,7 +166,7 @@ class MessageRelay:
         self._asked: dict[int, tuple[RelayExecutor, ReadOutput | ProbeTask, MemberPeer]] = {}  # by our number
         self._last = 0
 
-    def up(self, peer: MemberPeer, message: WantFile | GetPiece | FilePiece | OfferFiles | TaskRequest) -> None:
+    def up(self, peer: MemberPeer, message: UpMessage) -> None:
         """An executor says something about files, or one of its tasks something of itself."""
         relay_executor = peer.relay_executor
         if relay_executor is None:

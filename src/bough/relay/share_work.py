@@ -44,7 +44,7 @@ from bough.wire.executor_messages import (
     SpansHeld,
     TaskRequest,
 )
-from bough.wire.file_messages import FilePiece, GetPiece, OfferFiles, WantFile
+from bough.wire.file_messages import CacheReport, FilePiece, FindPeers, GetPiece, OfferFiles, OfferPeer, WantFile
 from bough.wire.relay_channels import RelayHello
 
 _NUMBERS = 20  # bits of an executor's number that are its own, below the scope's
@@ -143,10 +143,13 @@ class WorkSharing:
             Heartbeat: self._on_alive,
             SpansHeld: self._on_holding,
             Leaving: self._on_leaving,
-            Ready: lambda _peer, _message: None,
+            # the server does not know the executors here, so that it cannot send others to them
+            **dict.fromkeys((Ready, OfferPeer, CacheReport), lambda _peer, _message: None),
             SpaceAwaited: self._on_space_awaited,
             **dict.fromkeys((OutputRead, ProbeAnswer), self._message_relay.on_answer),
-            **dict.fromkeys((WantFile, GetPiece, FilePiece, OfferFiles, TaskRequest), self._message_relay.up),
+            **dict.fromkeys(
+                (WantFile, FindPeers, GetPiece, FilePiece, OfferFiles, TaskRequest), self._message_relay.up
+            ),
         }
         self._loop.call_later(self._pause, self._look)
 

@@ -28,7 +28,7 @@ from bough.wire.client_messages import (
     Submit,
 )
 from bough.wire.executor_messages import FromExecutor
-from bough.wire.file_messages import FileLocated, FilePiece, GetPiece, PutPiece, WantFile
+from bough.wire.file_messages import FileLocated, FilePiece, FindPeers, GetPiece, PutPiece, WantFile
 from bough.wire.framing import frame, frame_list, server_frames
 from bough.wire.relay_channels import RelayHello
 
@@ -38,7 +38,7 @@ _LATER = 0.2  # seconds that acknowledgements may wait for something to travel w
 _STREAM = 0.002  # seconds for which outcomes wait for each other while work continues and the client only listens
 _SUBMITTED = frozenset({Submit, PagesAdded})  # answered together by `Accepted`, or singly by `Refused`
 _FROM_CLIENT = frozenset({Ask, DoAction, Amend, ManageService, PutPiece, *_SUBMITTED})
-_ANSWERED = _FROM_CLIENT | {WantFile, GetPiece}
+_ANSWERED = _FROM_CLIENT | {WantFile, GetPiece, FindPeers}
 _NONE: frozenset[type] = frozenset()
 _ANSWERS = frozenset({Answer, FileLocated, FilePiece})
 

@@ -53,6 +53,11 @@ def fingerprint(der: bytes) -> str:
     return hashlib.sha256(der).hexdigest()
 
 
+def fingerprint_of(certificate: bytes) -> str:
+    """The fingerprint of a certificate in PEM."""
+    return fingerprint(ssl.PEM_cert_to_DER_cert(certificate.decode("ascii")))
+
+
 def new_certificate() -> tuple[bytes, bytes]:
     """A new key and certificate as PEM; signed by itself."""
     from cryptography import x509

@@ -1,9 +1,10 @@
 """How declared files travel where there is no shared storage: the peer that wants one asks for it, piece by piece.
 
 A file is named by the digest of its content. Before an executor starts a task it says `WantFile` for each input, and
-takes those it lacks with `GetPiece`; when the task has ended it says `OfferFiles` for each output, and the server
-takes those it lacks with `GetPiece`. Rule: no piece is sent that was not asked for, so that no frame is big and no
-peer has to keep more than a few pieces in memory.
+takes those it lacks from the peers that the answer names, or from the server with `GetPiece`; when the task has ended
+it says `OfferFiles` for each output, and the server takes those it lacks with `GetPiece`. An executor that others can
+reach says `OfferPeer`, and what its host's cache has with `CacheReport`. Rule: no piece is sent that was not asked
+for, so that no frame is big and no peer has to keep more than a few pieces in memory.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from bough.model.bounds import Count, Digest, FilePath, Name, Text, Whole
-from bough.model.ids import SpanId
+from bough.model.bounds import Count, Digest, Duration, FilePath, Name, Text, Whole, Word
+from bough.model.ids import ExecutorId, Seconds, SpanId
 
 PIECE = 1 << 20  # bytes of a file that travel in one message
 DIGEST = 32  # bytes of a content's digest
+MOST_PEERS = 16  # named for one content
+Port = Annotated[int, Meta(ge=1, le=65535)]
+Ticket = Annotated[bytes, Meta(min_length=32, max_length=32)]
+Secret = Annotated[bytes, Meta(max_length=1 << 16)]
 
 
 class WorkDirectory(msgspec.Struct, frozen=True, array_like=True, tag="place"):
@@ -37,14 +42,88 @@ class WantFile(msgspec.Struct, frozen=True, array_like=True, tag="want"):
     path: FilePath
 
 
+class PeerHint(msgspec.Struct, frozen=True, array_like=True):
+    """An executor that has a content, or is getting it, and the ticket with which it may be asked."""
+
+    executor: ExecutorId
+    address: Word
+    port: Port
+    fingerprint: Word  # of its certificate
+    until: Seconds  # the end of the ticket's validity
+    ticket: Ticket
+
+
 class FileLocated(msgspec.Struct, frozen=True, array_like=True, tag="loc"):
-    """The answer to `WantFile`: what to ask for; `error`: it cannot be had."""
+    """The answer to `WantFile` and `FindPeers`: what to ask for, and peers to ask first, the best first.
+
+    `error`: it cannot be had.
+    """
 
     request: Count
     digest: Digest = b""
     size: Count = 0
     error: Text = ""
     folder: bool = False  # the content is the archive of a folder
+    peers: Annotated[list[PeerHint], Meta(max_length=MOST_PEERS)] = []
+
+
+class FailedPeer(msgspec.Struct, frozen=True, array_like=True):
+    """A peer that did not give a content; `corrupt`: it gave something else."""
+
+    executor: ExecutorId
+    corrupt: bool = False
+    reason: Word = ""
+
+
+class FindPeers(msgspec.Struct, frozen=True, array_like=True, tag="find"):
+    """The peers that were named for a content have failed: name others. The answer is `FileLocated`."""
+
+    request: Count
+    digest: Digest
+    size: Count
+    failed: Annotated[list[FailedPeer], Meta(max_length=1000)] = []
+
+
+class OfferPeer(msgspec.Struct, frozen=True, array_like=True, tag="peer"):
+    """An executor can be reached by others, for contents; the answer is `PeerIdentity`."""
+
+    address: Word
+    port: Port
+
+
+class PeerIdentity(msgspec.Struct, frozen=True, array_like=True, tag="ident"):
+    """What an executor serves others as: its certificate and key (PEM), and the secret that makes its tickets."""
+
+    certificate: Secret
+    key: Secret
+    secret: Secret
+    readers: Annotated[int, Meta(ge=1, le=1000)] = 8  # that it serves at once
+
+
+class CheckContent(msgspec.Struct, frozen=True, array_like=True, tag="check"):
+    """A reader found a copy of a content wrong: compare it with its digest, and drop it if it is."""
+
+    digest: Digest
+
+
+class MovedContent(msgspec.Struct, frozen=True, array_like=True):
+    """Bytes of a content that came from somewhere; `source` 0: from the server."""
+
+    digest: Digest
+    source: ExecutorId
+    size: Count
+    seconds: Duration
+
+
+class CacheReport(msgspec.Struct, frozen=True, array_like=True, tag="cache"):
+    """What changed in the cache of an executor's host, and what came; `whole`: `added` is all that is there."""
+
+    added: Annotated[list[tuple[Digest, Count]], Meta(max_length=100_000)] = []
+    removed: Annotated[list[Digest], Meta(max_length=100_000)] = []
+    moved: Annotated[list[MovedContent], Meta(max_length=100_000)] = []
+    failed: Annotated[list[tuple[Digest, FailedPeer]], Meta(max_length=100_000)] = []
+    ended: Annotated[list[Digest], Meta(max_length=100_000)] = []  # it takes nothing more of them now
+    whole: bool = False
 
 
 class GetPiece(msgspec.Struct, frozen=True, array_like=True, tag="get"):
@@ -103,5 +182,6 @@ class PutPiece(msgspec.Struct, frozen=True, array_like=True, tag="put"):
     data: bytes
 
 
-FilesToExecutor = WorkDirectory | FileLocated | GetPiece | FilePiece | FilesKept
-FilesToServer = WantFile | GetPiece | FilePiece | OfferFiles | PutPiece  # the last one from clients
+FilesToExecutor = WorkDirectory | FileLocated | GetPiece | FilePiece | FilesKept | PeerIdentity | CheckContent
+# the last one from clients
+FilesToServer = WantFile | GetPiece | FilePiece | OfferFiles | FindPeers | OfferPeer | CacheReport | PutPiece

@@ -1,6 +1,6 @@
 """`bough executor`: start executors for a server, and look after those that are there.
 
-Rule: an executor connects outwards to its server; nothing connects to it.
+Rule: an executor connects outwards to its server; only executors that the server has sent connect to it, for files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bough.cli.option_values import (
 from bough.cli.output import Output
 from bough.cli.targets.live_server import add_server_argument, connect_client, detach
 from bough.errors import UserError
-from bough.executor.executor_options import read_attribute
+from bough.executor.executor_options import check_eviction, read_attribute
 from bough.model.bounds import Gpus, within
 from bough.model.commands.containers import check_container_command
 from bough.model.ids import read_bytes, read_seconds
@@ -102,6 +102,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=path_name,
         metavar="DIR",
         help="its own folder, for a machine that does not see the server's store",
+    )
+    start.add_argument(
+        "--cache-dir",
+        type=path_name,
+        metavar="DIR",
+        help="where the cache of this host's executors lies; /dev/shm keeps it in memory",
+    )
+    start.add_argument("--cache-size", metavar="SIZE", help="bytes that the cache may have, as 100GB (10GB)")
+    start.add_argument(
+        "--eviction",
+        metavar="POLICY",
+        help="what a full cache gives up first: needed-last, lru, lfu, fifo or random (needed-last)",
+    )
+    start.add_argument(
+        "--no-peers", action="store_true", help="listen for nobody: other executors take no cached files from here"
     )
     start.add_argument(
         "--allow-commands",
@@ -223,11 +238,13 @@ def _own_words(args: argparse.Namespace) -> list[str]:
     if args.emulate is not None:
         words += ["--emulate", str(args.emulate), "--seconds", repr(args.seconds or 0.0)]
     flags = (["--pin"] if args.pin else []) + (["--allow-commands"] if args.allow_commands else [])
+    flags += ["--no-peers"] if args.no_peers else []
     return words + _common_words(args) + flags
 
 
 def _flag_words(args: argparse.Namespace) -> list[str]:
-    return (["--pin", "yes"] if args.pin else []) + (["--allow-commands", "yes"] if args.allow_commands else [])
+    words = (["--pin", "yes"] if args.pin else []) + (["--allow-commands", "yes"] if args.allow_commands else [])
+    return words + (["--peers", "no"] if args.no_peers else [])
 
 
 def _common_words(args: argparse.Namespace) -> list[str]:
@@ -256,7 +273,20 @@ def _common_words(args: argparse.Namespace) -> list[str]:
         if not (name and equals and amount.replace(".", "", 1).isdigit()):
             raise UserError(f"--resource {resource}: say NAME=AMOUNT, as in gpu=2")
         words += ["--resource", resource]
-    return words + _attribute_words(args)
+    return words + _cache_words(args) + _attribute_words(args)
+
+
+def _cache_words(args: argparse.Namespace) -> list[str]:
+    words = ["--cache-dir", os.path.abspath(args.cache_dir)] if args.cache_dir else []
+    if args.cache_size:
+        try:
+            read_bytes(args.cache_size)
+        except ValueError:
+            raise UserError(f"--cache-size {args.cache_size}: not a size; say 100GB") from None
+        words += ["--cache-size", args.cache_size]
+    if args.eviction:
+        words += ["--eviction", check_eviction(args.eviction)]
+    return words
 
 
 def _attribute_words(args: argparse.Namespace) -> list[str]:

@@ -1,184 +1,70 @@
-"""Staging: inputs brought to workers whose tasks run in sandboxes, outputs stored at the server, contents cached here.
+"""Staging: inputs brought to workers whose tasks run in sandboxes, outputs stored at the server and cached here.
 
-A workflow whose directory is seen here needs none of it. Contents that were brought are kept for the next tasks as
-long as there is space: what a running task needs is pinned, of the rest the least recently used goes first.
+A workflow whose directory is seen here needs none of it. The executor asks the server what content an input has; a
+content that the host's cache lacks is brought by the transfer process (`transfers`), from peers or from the server.
+Inputs of tasks that wait here are brought while others run. What the tasks of this executor need is pinned.
 
-Rules: a request outlives connections: what was not answered is asked again when the server is back. A content is
-compared with its digest when it comes, no other user can reach it, and one that a task has changed since (it may have
-a link to it) is not used again.
+Rules: a request outlives connections: what was not answered is asked again when the server is back. One transfer serves
+all that want a content. What came and went is reported to the server when it happens, and all there is when it is back.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections import OrderedDict
-from collections.abc import Callable
-from hashlib import blake2b
-from typing import Protocol
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec.structs import replace
 
-from bough import private
-from bough.executor.disk_space_wait import is_full
+from bough.errors import SiteError
+from bough.executor.descriptors import Descriptors
+from bough.executor.executor_options import ExecutorLifetime
 from bough.executor.files.sandbox import ExecutorFolder
+from bough.executor.files.transfer_protocol import (
+    BringContent,
+    CacheEvents,
+    CheckCopy,
+    ContentBrought,
+    FromTransfers,
+    KeepOutput,
+    Listening,
+    MorePeers,
+    NeedPeers,
+    NeedPiece,
+    OriginPiece,
+    OutputSeen,
+    ServeAs,
+)
 from bough.executor.worker_protocol import InputsStaged, OutputsStored, StageInputs, StoreOutputs, ToWorker
 from bough.model.events.news import WorkFailed, WorkSucceeded
-from bough.model.ids import SpanId
+from bough.model.ids import ExecutorId, SpanId
 from bough.model.outcomes import Cause, Failure, ResultFile
 from bough.private import remove_tree
 from bough.wire.file_messages import (
-    DIGEST,
     PIECE,
+    CacheReport,
+    CheckContent,
     FileLocated,
     FilePiece,
     FilesKept,
+    FindPeers,
     GetPiece,
     MadeFile,
     OfferFiles,
+    OfferPeer,
+    PeerHint,
+    PeerIdentity,
     WantFile,
     WorkDirectory,
 )
 
-LIMIT = 10 << 30  # bytes kept
-_AHEAD = 4  # pieces asked for before the first has come
-_MODE = 0o555  # read-only, and executable: a program may be among them
+if TYPE_CHECKING:  # loaded when files travel: most executors bring none
+    from bough.executor.files.host_cache import HostCache
+    from bough.executor.files.transfers import Transfers
 
-
-class FileCache:
-    """A folder of contents, by digest."""
-
-    def __init__(self, folder: str, limit: int = LIMIT) -> None:
-        self._folder = folder
-        self._limit = limit
-        self._sizes: OrderedDict[bytes, int] = OrderedDict()  # the least recently used first
-        self._stamps: dict[bytes, tuple[int, int, int]] = {}  # what they looked like when they were compared
-        self._total = 0
-        self._pins: dict[object, set[bytes]] = {}
-        private.make_folder(folder)
-
-    def path(self, digest: bytes) -> str:
-        """Where a content lies."""
-        return f"{self._folder}/{digest.hex()}"
-
-    def has(self, digest: bytes) -> bool:
-        """Whether it is here, as it came; it counts as used."""
-        if digest not in self._sizes:
-            return False
-        if _stamp(self.path(digest)) != self._stamps[digest]:
-            self._drop(digest)
-            return False
-        self._sizes.move_to_end(digest)
-        return True
-
-    def pin(self, digest: bytes, owner: object) -> None:
-        """Keep a content until its owner unpins it."""
-        self._pins.setdefault(owner, set()).add(digest)
-
-    def unpin(self, owner: object) -> None:
-        """An owner needs none of its contents any more."""
-        self._pins.pop(owner, None)
-
-    def receive(self, digest: bytes, size: int) -> Arriving:
-        """Begin to write one."""
-        return Arriving(self, digest, size)
-
-    def added(self, digest: bytes, size: int) -> None:
-        """A content is complete."""
-        if digest not in self._sizes:
-            self._total += size
-        self._sizes[digest] = size
-        self._stamps[digest] = _stamp(self.path(digest))
-        self._make_room(digest)
-
-    def _make_room(self, newest: bytes) -> None:
-        if self._total > self._limit:
-            self._shrink(newest, self._limit)
-
-    def make_space(self, newest: bytes) -> None:
-        """The disk is full: drop all that is not pinned."""
-        self._shrink(newest, 0)
-
-    def _shrink(self, newest: bytes, limit: int) -> None:
-        pinned = set().union(*self._pins.values(), {newest})
-        for digest in [digest for digest in self._sizes if digest not in pinned]:
-            if self._total <= limit:
-                return
-            self._drop(digest)
-
-    def _drop(self, digest: bytes) -> None:
-        self._total -= self._sizes.pop(digest)
-        del self._stamps[digest]
-        with contextlib.suppress(OSError):
-            os.unlink(self.path(digest))
-
-
-def _stamp(path: str) -> tuple[int, int, int]:
-    """What changes when a content does: its file, its size, the time it was written."""
-    try:
-        state = os.lstat(path)
-    except OSError:
-        return 0, 0, 0
-    return state.st_ino, state.st_size, state.st_mtime_ns
-
-
-class Arriving:
-    """A content that comes in pieces, in any order."""
-
-    def __init__(self, cache: FileCache, digest: bytes, size: int) -> None:
-        self._cache = cache
-        self.digest = digest
-        self.size = size
-        self.written = 0
-        self._early: dict[int, bytes] = {}
-        self._sum = blake2b(digest_size=DIGEST)
-        self._hidden = f"{cache.path(digest)}.{os.getpid()}.part"
-        self._number = private.opener(self._hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-
-    def add(self, offset: int, data: bytes) -> None:
-        """A piece; OSError when it cannot be written."""
-        if offset >= self.written:
-            self._early[offset] = data
-        while self.written in self._early:
-            piece = self._early.pop(self.written)
-            if not piece:
-                break
-            self._write(piece)
-            self._sum.update(piece)
-            self.written += len(piece)
-
-    def _write(self, piece: bytes) -> None:
-        made_space, view = False, memoryview(piece)
-        while view:
-            try:
-                view = view[os.write(self._number, view) :]
-            except OSError as error:
-                if made_space or not is_full(error):
-                    raise
-                made_space = True
-                self._cache.make_space(self.digest)
-
-    def finish(self) -> None:
-        """All has come: OSError when it is not what it was to be."""
-        if self._sum.digest() != self.digest:
-            raise OSError(0, "what arrived is not what was announced")
-        os.fchmod(self._number, _MODE)
-        os.close(self._number)
-        self._number = -1
-        os.replace(self._hidden, self._cache.path(self.digest))
-        self._cache.added(self.digest, self.size)
-
-    def forget_early(self) -> None:
-        """What came before its turn will be sent again."""
-        self._early.clear()
-
-    def drop(self) -> None:
-        """Leave nothing."""
-        if self._number >= 0:
-            os.close(self._number)
-            self._number = -1
-        with contextlib.suppress(OSError):
-            os.unlink(self._hidden)
+_REPORTED: Final = 50_000  # contents in one report
+_AGAIN: Final = 3  # times that a content is brought which was evicted before its reader had it
 
 
 class StagingWorker(Protocol):
@@ -191,44 +77,81 @@ class StagingWorker(Protocol):
 
 
 class StagingRequest:
-    """What one worker waits for."""
+    """What one worker, or a task that waits for one (`worker` is None), wants to be there."""
 
-    def __init__(self, worker: StagingWorker, message: StageInputs) -> None:
+    def __init__(self, worker: StagingWorker | None, message: StageInputs) -> None:
         self.worker = worker
         self.message = message
         self.left = set(message.paths)
         self.files: dict[str, str] = {}
         self.folders: list[str] = []  # paths whose content is an archive
+        self.found: dict[str, tuple[bytes, int]] = {}  # contents and their sizes, by path
+        self.cached = self.from_peers = self.from_origin = 0  # bytes
+
+    @property
+    def element(self) -> tuple[int, int]:
+        """Whose inputs they are: span and index."""
+        return self.message.span, self.message.index
+
+    @property
+    def moved(self) -> tuple[int, int, int]:
+        """Bytes that were in the host's cache, came from peers, and from the server."""
+        return self.cached, self.from_peers, self.from_origin
+
+    @property
+    def owner(self) -> object:
+        """For whom contents are pinned."""
+        return self.worker if self.worker is not None else self.element
 
 
 class _Download:
     """A content on its way."""
 
-    def __init__(self, request: int, arriving: Arriving) -> None:
-        self.request = request
-        self.arriving = arriving
-        self.asked = 0
+    def __init__(self, digest: bytes, size: int, number: int) -> None:
+        self.digest = digest
+        self.size = size
+        self.number = number  # of what the transfer process was asked for
         self.waiting: list[tuple[StagingRequest, str]] = []
+        self.pieces: set[int] = set()  # offsets that the server was asked for
+        self.find: FindPeers | None = None  # the server was asked for peers
+        self.tries = 1
 
 
 class Staging:
-    """See the module. `folder` is the executor's own, `say` sends to the server if it is there."""
+    """See the module. `folder` is the executor's own, `say` sends to the server if it is there.
+
+    `address`: where others can reach this host; empty: they cannot.
+    """
 
     def __init__(
         self,
         folder: ExecutorFolder,
         say: Callable[[object], None],
         report: Callable[[WorkSucceeded | WorkFailed], None],
+        descriptors: Descriptors,
+        *,
+        told: ExecutorLifetime,
+        address: str = "",
+        number: ExecutorId = ExecutorId(0),
     ) -> None:
         self._report = report
         self._folder = folder
         self._say = say
-        self._cache: FileCache | None = None
+        self._descriptors = descriptors
+        self._told = told
+        self._address = address
+        self._number = number
+        self._cache: HostCache | None = None
+        self._transfers: Transfers | None = None
+        self._offer: OfferPeer | None = None  # others can reach us there
         self.directories: dict[int, str] = {}  # of workflows, by run: those that are not seen here
         self._last = 0
         self._wants: dict[int, tuple[StagingRequest, str]] = {}
-        self._downloads: dict[int, _Download] = {}
+        self._downloads: dict[int, _Download] = {}  # by number
+        self._coming: dict[bytes, _Download] = {}  # the same, by content
+        self._placed: dict[tuple[int, int], StagingRequest] = {}  # of tasks that wait here
         self._offers: dict[int, tuple[StagingWorker, StoreOutputs]] = {}
+        self._keeping: dict[int, tuple[StagingWorker, OutputsStored, set[int]]] = {}  # outputs that are being cached
         self._results: dict[int, tuple[WorkSucceeded, ResultFile]] = {}
 
     def sandbox_of(self, worker: str) -> str:
@@ -239,16 +162,83 @@ class Staging:
 
     def bring_inputs(self, worker: StagingWorker, message: StageInputs) -> None:
         """A worker's task needs files."""
-        if self._cache is None:
-            self._folder.open()
-            self._cache = FileCache(f"{self._folder.folder}/files")
-        self._cache.unpin(worker)
         request = StagingRequest(worker, message)
+        try:
+            cache = self._open()
+        except (OSError, SiteError) as error:
+            self._fail(request, f"the cache cannot be used: {error}", of_site=True)
+            return
+        cache.unpin(worker)
+        placed = self._placed.pop(request.element, None)
+        known = placed.found if placed is not None else {}
+        if placed is not None:
+            request.cached, request.from_peers, request.from_origin = placed.moved
         for path in message.paths:
-            self._last += 1
-            self._wants[self._last] = (request, path)
-            self._say(WantFile(self._last, message.span, message.index, path))
-        self._look(request)
+            if path in known:  # what was brought for it was counted then
+                request.cached -= known[path][1] if placed is not None and path in placed.files else 0
+                self._want_content(request, path, *known[path], [])
+            else:
+                self._ask(request, path)
+        if placed is not None:
+            self._drop_request(placed)
+        if not message.paths:
+            self._look(request)
+
+    def bring_early(self, span: SpanId, index: int, paths: list[str]) -> None:
+        """A task waits here: have its inputs brought, and kept until it begins or is not here any more."""
+        message = StageInputs(0, span, index, paths)
+        request = StagingRequest(None, message)
+        if not paths or request.element in self._placed:
+            return
+        try:
+            self._open()
+        except (OSError, SiteError):
+            return  # it is said when the task begins
+        self._placed[request.element] = request
+        for path in paths:
+            self._ask(request, path)
+
+    @property
+    def early(self) -> int:
+        """How many waiting tasks have inputs that are brought, or were."""
+        return len(self._placed)
+
+    def keep_early(self, spans: Collection[int]) -> None:
+        """Of the tasks that wait here only those of these spans are left."""
+        for element in [element for element in self._placed if element[0] not in spans]:
+            self._drop_request(self._placed.pop(element))
+
+    def _drop_request(self, request: StagingRequest) -> None:
+        """A waiting task needs nothing any more."""
+        self._wants = {number: want for number, want in self._wants.items() if want[0] is not request}
+        for download in self._downloads.values():
+            download.waiting = [want for want in download.waiting if want[0] is not request]
+        if self._cache is not None:
+            self._cache.unpin(request.owner)
+
+    def _ask(self, request: StagingRequest, path: str) -> None:
+        self._last += 1
+        self._wants[self._last] = (request, path)
+        self._say(WantFile(self._last, request.message.span, request.message.index, path))
+
+    def _open(self) -> HostCache:
+        """The host's cache, and what brings contents into it."""
+        if self._cache is None:
+            from bough.executor.files.transfers import Transfers, cache_options
+
+            self._folder.open()
+            options = cache_options(self._told)
+            self._cache = cache = options.open()
+            self._transfers = Transfers(
+                self._descriptors,
+                cache,
+                options,
+                address=self._address,
+                reader=self._number,
+                hear=self._hear_transfers,
+            )
+            cache.on_evicted = lambda digest: self._say(CacheReport(removed=[digest]))
+        return self._cache
 
     def store_outputs(self, worker: StagingWorker, message: StoreOutputs) -> None:
         """A worker's task has made files."""
@@ -279,6 +269,7 @@ class Staging:
         self._offers = {number: offer for number, offer in self._offers.items() if offer[0] is not worker}
         for download in self._downloads.values():
             download.waiting = [want for want in download.waiting if want[0].worker is not worker]
+        self._keeping = {number: kept for number, kept in self._keeping.items() if kept[0] is not worker}
         if self._cache is not None:
             self._cache.unpin(worker)
         if self.directories:
@@ -286,8 +277,10 @@ class Staging:
 
     def close(self) -> None:
         """The executor ends."""
-        for download in self._downloads.values():
-            download.arriving.drop()
+        if self._transfers is not None:
+            self._transfers.close()
+        if self._cache is not None:
+            self._cache.close()
         self._folder.close()
 
     # --- from the server ---------------------------------------------------------------------------
@@ -299,10 +292,16 @@ class Staging:
                 if message.run not in self.directories and not sees(message):
                     self._folder.open()
                     self.directories[message.run] = message.directory
+                    self._be_ready()
             case FileLocated():
                 self._located(message)
             case FilePiece():
                 self._arrived(message)
+            case CheckContent() if self._transfers is not None:
+                self._transfers.say(CheckCopy(message.digest))
+            case PeerIdentity() if self._transfers is not None:
+                identity = (message.certificate, message.key, message.secret, message.readers)
+                self._transfers.serve_as(ServeAs(*identity))
             case GetPiece():
                 self._say(self._piece(message))
             case FilesKept() if message.request in self._results:
@@ -310,17 +309,40 @@ class Staging:
             case FilesKept():
                 offer = self._offers.pop(message.request, None)
                 if offer is not None:
-                    worker, made = offer
-                    self._tell(worker, OutputsStored(made.number, made.index, message.times, message.error))
+                    self._stored(*offer, message)
+
+    def _be_ready(self) -> None:
+        """Files will travel: open the cache, and let others reach it."""
+        with contextlib.suppress(OSError, SiteError):  # it is said when a task needs something
+            self._open()
+            if self._transfers is not None:
+                self._transfers.start()
+
+    def _stored(self, worker: StagingWorker, made: StoreOutputs, kept: FilesKept) -> None:
+        """The server has outputs: they stay in the cache, too, before their task may remove them."""
+        answer = OutputsStored(made.number, made.index, kept.times, kept.error)
+        numbers: set[int] = set()
+        if not kept.error and self._transfers is not None:
+            for one, path in zip(made.files, made.locals, strict=True):
+                self._last += 1
+                numbers.add(self._last)
+                self._keeping[self._last] = (worker, answer, numbers)
+                self._transfers.order(KeepOutput(self._last, path, one.digest, one.size))
+        if not numbers:
+            self._tell(worker, answer)
 
     def resume(self) -> None:
         """The server is back: ask again for what did not come."""
         for number, (request, path) in self._wants.items():
             self._say(WantFile(number, request.message.span, request.message.index, path))
         for download in self._downloads.values():
-            download.arriving.forget_early()
-            download.asked = download.arriving.written
-            self._ask_on(download)
+            if download.find is not None:
+                self._say(download.find)
+            for offset in sorted(download.pieces):
+                self._say(GetPiece(download.number, download.digest, offset, PIECE))
+        if self._offer is not None:
+            self._say(self._offer)
+        self._report_all()
         for number, (_, message) in self._offers.items():
             self._say_offer(number, message)
         for number in self._results:
@@ -337,9 +359,28 @@ class Staging:
         else:
             self._report(replace(news, results=ResultFile(message.places[0], result.size)))
 
+    def _report_all(self) -> None:
+        """Say all that the cache of this host has."""
+        if self._cache is None:
+            from bough.executor.files.transfers import cache_options
+
+            contents = cache_options(self._told).contents()
+            if not contents:
+                return
+        else:
+            contents = list(self._cache.contents().items())
+        for start in range(0, max(1, len(contents)), _REPORTED):
+            self._say(CacheReport(added=contents[start : start + _REPORTED], whole=start == 0))
+
     def _located(self, message: FileLocated) -> None:
+        download = self._downloads.get(message.request)
+        if download is not None:
+            if download.find is not None and self._transfers is not None:
+                download.find = None
+                self._transfers.say(MorePeers(download.number, message.peers))
+            return
         want = self._wants.pop(message.request, None)
-        if want is None or self._cache is None:
+        if want is None:
             return
         request, path = want
         if message.error:
@@ -347,61 +388,124 @@ class Staging:
             return
         if message.folder:
             request.folders.append(path)
-        self._cache.pin(message.digest, request.worker)
-        if self._cache.has(message.digest):
-            self._got(request, path, message.digest)
+        self._want_content(request, path, message.digest, message.size, message.peers)
+
+    def _want_content(
+        self, request: StagingRequest, path: str, digest: bytes, size: int, peers: list[PeerHint]
+    ) -> None:
+        assert self._cache is not None
+        assert self._transfers is not None
+        request.found[path] = (digest, size)
+        place = self._cache.pin(digest, request.owner, size)
+        if place:
+            request.cached += size
+            self._got(request, path, place)
             return
-        download = next((one for one in self._downloads.values() if one.arriving.digest == message.digest), None)
-        if download is None:
-            try:
-                arriving = self._cache.receive(message.digest, message.size)
-            except OSError as error:
-                self._fail(request, f"{path}: {error.strerror}", of_site=True)
-                return
-            self._last += 1
-            download = self._downloads[self._last] = _Download(self._last, arriving)
+        download = self._coming.get(digest)
+        if download is not None:
+            download.waiting.append((request, path))
+            return
+        self._last += 1
+        download = self._downloads[self._last] = self._coming[digest] = _Download(digest, size, self._last)
         download.waiting.append((request, path))
-        self._go_on(download)
+        self._transfers.order(BringContent(self._last, digest, size, peers))
 
     def _arrived(self, message: FilePiece) -> None:
         download = self._downloads.get(message.request)
+        if download is not None and self._transfers is not None:
+            download.pieces.discard(message.offset)
+            self._transfers.say(OriginPiece(download.number, message.offset, message.data, message.error))
+
+    # --- from the transfer process -----------------------------------------------------------------
+
+    def _hear_transfers(self, messages: list[FromTransfers]) -> None:
+        report = CacheReport([], [], [], [], [])
+        for message in messages:
+            match message:
+                case NeedPiece():
+                    self._need_piece(message)
+                case NeedPeers():
+                    self._need_peers(message)
+                case ContentBrought():
+                    self._brought(message, report)
+                case OutputSeen():
+                    self._output_seen(message)
+                case CacheEvents():
+                    report.added.extend(message.added)
+                    report.removed.extend(message.removed)
+                case Listening():
+                    self._offer = OfferPeer(message.address, message.port)
+                    self._say(self._offer)
+        if any((report.added, report.removed, report.moved, report.failed, report.ended)):
+            self._say(report)
+
+    def _need_piece(self, message: NeedPiece) -> None:
+        download = self._downloads.get(message.number)
+        if download is not None:
+            download.pieces.add(message.offset)
+            self._say(GetPiece(download.number, download.digest, message.offset, PIECE))
+
+    def _need_peers(self, message: NeedPeers) -> None:
+        download = self._downloads.get(message.number)
+        if download is not None:
+            download.find = FindPeers(download.number, download.digest, download.size, message.failed)
+            self._say(download.find)
+
+    def _brought(self, message: ContentBrought, report: CacheReport) -> None:
+        download = self._downloads.pop(message.number, None)
         if download is None:
             return
+        digest = download.digest
+        report.moved.extend(message.moved)
+        report.failed.extend((digest, failed) for failed in message.failed)
+        report.ended.append(digest)
+        del self._coming[digest]
         if message.error:
-            self._abandon(download, message.error)
+            for request, path in download.waiting:
+                self._fail(request, f"{path}: {message.error}", of_site=message.of_site)
             return
-        try:
-            download.arriving.add(message.offset, message.data)
-        except OSError as error:
-            self._abandon(download, error.strerror or str(error), of_site=True)
-            return
-        self._go_on(download)
+        self._give_out(download, message)
 
-    def _go_on(self, download: _Download) -> None:
-        arriving = download.arriving
-        if arriving.written < arriving.size:
-            self._ask_on(download)
-            return
-        try:
-            arriving.finish()
-        except OSError as error:
-            self._abandon(download, error.strerror or str(error), of_site=True)
-            return
-        del self._downloads[download.request]
+    def _give_out(self, download: _Download, message: ContentBrought) -> None:
+        """A content is here, for all who wait for it."""
+        assert self._cache is not None
+        assert self._transfers is not None
+        if not download.waiting:  # one that is too big for the cache is nobody's then
+            self._cache.pin(download.digest, download)
+            self._cache.unpin(download)
+        origin = sum(one.size for one in message.moved if not one.source)
+        again: list[tuple[StagingRequest, str]] = []
+        is_first = True
         for request, path in download.waiting:
-            self._got(request, path, arriving.digest)
+            place = self._cache.pin(download.digest, request.owner, download.size)
+            if not place:
+                again.append((request, path))
+                continue
+            if is_first:
+                is_first = False
+                request.from_origin += origin
+                request.from_peers += download.size - origin
+            else:
+                request.cached += download.size
+            self._got(request, path, place)
+        if not again:
+            return
+        if download.tries >= _AGAIN:
+            for request, path in again:
+                self._fail(request, f"{path}: it is evicted whenever it comes: give the cache more room", of_site=True)
+            return
+        self._last += 1
+        download.number, download.tries, download.waiting = self._last, download.tries + 1, again
+        self._downloads[self._last] = self._coming[download.digest] = download
+        self._transfers.order(BringContent(self._last, download.digest, download.size, []))
 
-    def _ask_on(self, download: _Download) -> None:
-        arriving = download.arriving
-        while download.asked < min(arriving.size, arriving.written + _AHEAD * PIECE):
-            self._say(GetPiece(download.request, arriving.digest, download.asked, PIECE))
-            download.asked += PIECE
-
-    def _abandon(self, download: _Download, error: str, *, of_site: bool = False) -> None:
-        download.arriving.drop()
-        del self._downloads[download.request]
-        for request, path in download.waiting:
-            self._fail(request, f"{path}: {error}", of_site=of_site)
+    def _output_seen(self, message: OutputSeen) -> None:
+        kept = self._keeping.pop(message.number, None)
+        if kept is not None:
+            worker, answer, numbers = kept
+            numbers.discard(message.number)
+            if not numbers:
+                self._tell(worker, answer)
 
     def _piece(self, get: GetPiece) -> FilePiece:
         """A piece of an output that was offered."""
@@ -422,21 +526,26 @@ class Staging:
 
     # --- to workers --------------------------------------------------------------------------------
 
-    def _got(self, request: StagingRequest, path: str, digest: bytes) -> None:
-        assert self._cache is not None
-        request.files[path] = self._cache.path(digest)
+    def _got(self, request: StagingRequest, path: str, place: str) -> None:
+        request.files[path] = place
         request.left.discard(path)
         self._look(request)
 
     def _look(self, request: StagingRequest) -> None:
-        if not request.left:
-            number, index = request.message.number, request.message.index
-            self._tell(request.worker, InputsStaged(number, index, request.files, folders=request.folders))
+        if not request.left and request.worker is not None:
+            message = request.message
+            answer = InputsStaged(message.number, message.index, request.files, folders=request.folders, moved=request.moved)
+            self._tell(request.worker, answer)
 
     def _fail(self, request: StagingRequest, error: str, *, of_site: bool = False) -> None:
         self._wants = {number: want for number, want in self._wants.items() if want[0] is not request}
         for download in self._downloads.values():
             download.waiting = [want for want in download.waiting if want[0] is not request]
+        if request.worker is None:  # it is asked for again when the task begins, and said then
+            self._placed.pop(request.element, None)
+            if self._cache is not None:
+                self._cache.unpin(request.owner)
+            return
         said = InputsStaged(request.message.number, request.message.index, {}, error, of_site)
         self._tell(request.worker, said)
 

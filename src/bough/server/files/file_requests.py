@@ -9,18 +9,20 @@ task are in their places.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from bough import logs
 from bough.errors import BoughError, StoreFailed, UserError
 from bough.model.events.facts import CheckpointKept
+from bough.model.events.news import MOST_CONTENTS, FilesIdentified, IdentifiedFile
 from bough.model.files import hidden_path, is_url
-from bough.model.ids import Seconds, number_of
+from bough.model.ids import FileId, Seconds, number_of
 from bough.model.tasks import Dep, Kind, On
 from bough.movers.content_store import IncomingContent
 from bough.movers.local import ContentCopy
 from bough.server.files.file_permissions import FilePermissions, TaskOnExecutor
+from bough.server.files.peer_sources import PeerSources
 from bough.server.files.stored_files import StoredFiles, os_error_text
 from bough.server.files.url_contents import UrlContents
 from bough.server.peer_connection import PeerConnection
@@ -31,12 +33,15 @@ from bough.wire.client_messages import Answer, Refused
 from bough.wire.file_messages import (
     DIGEST,
     PIECE,
+    CacheReport,
     FileLocated,
     FilePiece,
     FilesKept,
+    FindPeers,
     GetPiece,
     MadeFile,
     OfferFiles,
+    OfferPeer,
     PutPiece,
     WantFile,
 )
@@ -55,6 +60,7 @@ class FileRequests:
         self._files = StoredFiles(shell)
         self._permissions = FilePermissions(shell)
         self._urls = UrlContents(self._files, shell.info.folder("files"))
+        self._sources = PeerSources(shell)
         self._pieces: dict[tuple[PeerConnection, int, int], asyncio.Future[FilePiece]] = {}
         self._tasks: dict[PeerConnection, set[asyncio.Task[None]]] = {}
         self._uploads: dict[tuple[PeerConnection, bytes], _Upload] = {}
@@ -75,6 +81,12 @@ class FileRequests:
                 self._begin(executor.connection, self._send_piece(executor, message))
             case OfferFiles():
                 self._begin(executor.connection, self._take(executor, message))
+            case FindPeers():
+                self._find_peers(executor, message)
+            case OfferPeer():
+                self._sources.offered(executor, message)
+            case CacheReport():
+                self._sources.reported(executor, message)
             case FilePiece():
                 waiting = self._pieces.pop((executor.connection, message.request, message.offset), None)
                 if waiting is not None and not waiting.done():
@@ -89,6 +101,9 @@ class FileRequests:
 
     def on_lost(self, peer: PeerConnection) -> None:
         """A peer disconnected: what was done for it ends."""
+        executor = self._shell.peers.by_connection.get(peer)
+        if executor is not None:
+            self._sources.gone(executor.number)
         for task in self._tasks.pop(peer, set()):
             task.cancel()
         for key in [key for key in self._uploads if key[0] is peer]:
@@ -126,10 +141,28 @@ class FileRequests:
             size = await files.size(digest)
             if size < 0:
                 raise StoreFailed(f"its content {digest.hex()} is not in the store any more")
-            answer = FileLocated(want.request, digest, size, folder=folder)
+            self._identify(task.run, [(want.path, digest, size)])
+            peers = self._sources.hints(executor, digest, size)
+            answer = FileLocated(want.request, digest, size, folder=folder, peers=peers)
         except (BoughError, OSError) as error:
             answer = FileLocated(want.request, error=f"{want.path}: {os_error_text(error)}")
         executor.connection.send(answer)
+
+    def _find_peers(self, executor: ExecutorPeer, find: FindPeers) -> None:
+        """Others for a reader whose sources have failed."""
+        peers = self._sources.hints(executor, find.digest, find.size, find.failed)
+        executor.connection.send(FileLocated(find.request, find.digest, find.size, peers=peers))
+
+    def _identify(self, run: int, contents: Iterable[tuple[str, bytes, int]]) -> None:
+        """What files of a workflow hold became known: by path, digest and size."""
+        queries = self._shell.queries
+        found = []
+        for path, digest, size in contents:
+            file = queries.file_number(run, path)
+            if file and len(digest) == DIGEST and queries.file_content(run, file) != (digest, size):
+                found.append(IdentifiedFile(FileId(file), digest, size))
+        for start in range(0, len(found), MOST_CONTENTS):
+            self._shell.news(FilesIdentified(run, tuple(found[start : start + MOST_CONTENTS])))
 
     async def _bring_in(self, task: TaskOnExecutor, path: str) -> bytes:
         """The content of an input that lies in its place."""
@@ -166,6 +199,7 @@ class FileRequests:
                 times = await files.give_out([_copy(task, made) for made in offer.files])
             if task.checkpoint and [made.path for made in offer.files] == [task.checkpoint]:
                 self._shell.news(CheckpointKept(task.record, task.index, offer.files[0].digest))
+            self._identify(task.run, [(made.path, made.digest, made.size) for made in offer.files])
             answer = FilesKept(offer.request, times)
         except (BoughError, OSError) as error:
             text = os_error_text(error)

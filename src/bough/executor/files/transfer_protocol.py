@@ -1,0 +1,125 @@
+"""What an executor and its transfer process say to each other, in the frames of the wire, over a pair of sockets.
+
+Rule: the executor alone speaks with the server. The transfer process writes contents into the host's cache and speaks
+with peers; what it needs of the server it asks the executor for, and it waits for the answer however long that takes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from bough.wire.file_messages import FailedPeer, MovedContent, PeerHint
+from bough.wire.framing import Frames
+
+
+class BringContent(msgspec.Struct, frozen=True, array_like=True, tag="b"):
+    """Get a content into the cache: from peers, else from the server."""
+
+    number: int
+    digest: bytes
+    size: int
+    peers: list[PeerHint] = []
+
+
+class MorePeers(msgspec.Struct, frozen=True, array_like=True, tag="m"):
+    """The answer to `NeedPeers`; none: ask the server."""
+
+    number: int
+    peers: list[PeerHint]
+
+
+class OriginPiece(msgspec.Struct, frozen=True, array_like=True, tag="p"):
+    """The answer to `NeedPiece`."""
+
+    number: int
+    offset: int
+    data: bytes
+    error: str = ""
+
+
+class ServeAs(msgspec.Struct, frozen=True, array_like=True, tag="s"):
+    """Serve others from now on."""
+
+    certificate: bytes
+    key: bytes
+    secret: bytes
+    readers: int
+
+
+class KeepOutput(msgspec.Struct, frozen=True, array_like=True, tag="k"):
+    """Keep an output of a task, which has a name of its own until that is answered by `OutputSeen`."""
+
+    number: int
+    path: str
+    digest: bytes
+    size: int
+
+
+class CheckCopy(msgspec.Struct, frozen=True, array_like=True, tag="c"):
+    """Compare a content with its digest, and drop it if it is something else."""
+
+    digest: bytes
+
+
+class WantedContents(msgspec.Struct, frozen=True, array_like=True, tag="w"):
+    """How many known tasks want contents; those that are not named are wanted by none."""
+
+    counts: list[tuple[bytes, int]]
+
+
+class Listening(msgspec.Struct, frozen=True, array_like=True, tag="l"):
+    """Others can reach it there."""
+
+    address: str
+    port: int
+
+
+class NeedPeers(msgspec.Struct, frozen=True, array_like=True, tag="np"):
+    """The peers that were named have failed."""
+
+    number: int
+    failed: list[FailedPeer]
+
+
+class NeedPiece(msgspec.Struct, frozen=True, array_like=True, tag="ng"):
+    """A piece of a content is wanted from the server."""
+
+    number: int
+    offset: int
+
+
+class ContentBrought(msgspec.Struct, frozen=True, array_like=True, tag="d"):
+    """A content is in the cache; `error`: it cannot be had. `moved`: from where its bytes came."""
+
+    number: int
+    error: str = ""
+    of_site: bool = False
+    moved: list[MovedContent] = []
+    failed: list[FailedPeer] = []
+
+
+class OutputSeen(msgspec.Struct, frozen=True, array_like=True, tag="o"):
+    """An output was kept, or not: its path is not needed any more."""
+
+    number: int
+
+
+class CacheEvents(msgspec.Struct, frozen=True, array_like=True, tag="e"):
+    """What came into the cache, and what went."""
+
+    added: list[tuple[bytes, int]] = []
+    removed: list[bytes] = []
+
+
+ToTransfers = BringContent | MorePeers | OriginPiece | ServeAs | KeepOutput | CheckCopy | WantedContents
+FromTransfers = Listening | NeedPeers | NeedPiece | ContentBrought | OutputSeen | CacheEvents
+
+
+def to_transfers_frames() -> Frames[ToTransfers]:
+    """What a transfer process hears."""
+    return Frames(ToTransfers)
+
+
+def from_transfers_frames() -> Frames[FromTransfers]:
+    """What an executor hears of it."""
+    return Frames(FromTransfers)
