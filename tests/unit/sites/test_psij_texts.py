@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 
@@ -96,6 +97,23 @@ def test_no_thread_of_psij_runs() -> None:
     for name in ("slurm", "pbs", "lsf"):
         system(name).script(job())
     assert threading.active_count() == before
+
+
+def test_the_event_loop_is_still_told_of_processes_that_end() -> None:
+    """PSI/J, imported by the main thread, takes the signal for itself: a server would wait for ever."""
+    script = """
+import asyncio, uvloop
+from bough.sites.batch.batch_system import find_batch_system
+async def main():
+    first = await asyncio.create_subprocess_exec("sleep", "0.1")  # the loop has its handler before
+    find_batch_system("slurm")
+    second = await asyncio.create_subprocess_exec("true")
+    async with asyncio.timeout(60):
+        print(await first.wait(), await second.wait())
+uvloop.run(main())
+"""
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert (found.stdout, found.stderr) == ("0 0\n", "")
 
 
 def test_what_squeue_says() -> None:

@@ -1,16 +1,21 @@
 """Batch systems that PSI/J knows: Slurm, PBS and LSF. Its templates make the scripts, it reads the answers.
 
-PSI/J is used for its texts alone: no polling thread of it runs, and it starts no process. Rule: what it cannot do is
-met here and named in decision 33: names of jobs, unknown reasons, several jobs in one command, forgotten jobs.
+PSI/J is used for its texts alone: no polling thread of it runs, it starts no process, and it handles no signal. Rule:
+what it cannot do is met here and named in decision 33: names of jobs, unknown reasons, several jobs in one command,
+forgotten jobs.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import importlib
 import io
 import json
+import logging
 import math
 import re
+import sys
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
@@ -33,12 +38,36 @@ _NEXT: Final = ("None", "(None)", "Resources", "Priority")  # why jobs wait that
 def make_psij_system(name: str) -> BatchSystem:
     """Slurm, PBS or LSF."""
     try:
-        import psij  # noqa: F401
+        _import_psij()
     except ImportError as error:
         raise UserError(f"{name} needs PSI/J, which is not installed: pip install 'bough[batch]'") from error
     if name == "slurm":
         return _Slurm()
     return _Pbs() if name == "pbs" else _Lsf()
+
+
+def _import_psij() -> None:
+    """Import PSI/J in a thread of its own.
+
+    In the main thread it would put a handler of its own in the place of the event loop's, which is told by SIGCHLD that
+    a process has ended: from then on nobody would hear of that any more.
+    """
+    if sys.modules.get("psij") is not None:
+        return
+    logging.getLogger("psij.executors.local").setLevel(logging.ERROR)  # it warns that it has no such handler
+    problems: list[ImportError] = []
+
+    def load() -> None:
+        try:
+            importlib.import_module("psij")
+        except ImportError as error:
+            problems.append(error)
+
+    thread = threading.Thread(target=load, name="psij")
+    thread.start()
+    thread.join()
+    if problems:
+        raise problems[0]
 
 
 class _Launch:
