@@ -482,13 +482,12 @@ def _command(argv: list[str], patience: float, reads: str = os.devnull, waits: s
             start_new_session=True,
             cwd=os.path.expanduser("~"),
         )
-    has_ended, out, said = _hear(process, patience, waits)
-    if has_ended:
-        return {"code": process.returncode, "out": out, "said": said}
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-    return {"slow": patience, "out": out, "said": said}
+    with process:  # at the end its streams are closed, and it is waited for
+        has_ended, out, said = _hear(process, patience, waits)
+        if not has_ended:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return {"out": out, "said": said, **({"code": process.returncode} if has_ended else {"slow": patience})}
 
 
 def _hear(process: subprocess.Popen[bytes], patience: float, waits: str) -> tuple[bool, str, str]:
@@ -507,8 +506,9 @@ def _hear(process: subprocess.Popen[bytes], patience: float, waits: str) -> tupl
                 heard[key.fd] += data
                 if not data:
                     selector.unregister(key.fd)
-            texts = [data.decode("utf-8", "replace") for data in heard.values()]
-            has_ended = bool(ready) and not (waits and re.search(waits, texts[1]))
+            errors = heard[process.stderr.fileno()].decode("utf-8", "replace") if waits else ""
+            is_late = not ready or (bool(selector.get_map()) and time.monotonic() > until)
+            has_ended = not is_late and not (waits and re.search(waits, errors))
     out, said = (data.decode("utf-8", "replace") for data in heard.values())
     if has_ended:
         try:
