@@ -139,6 +139,8 @@ def place_task(state: State, fact: facts.Placed, record: TaskRecord, executor: E
     state.spans[number] = state.attempts.tasks[record.id] = span  # as `add_task`, without a call
     state.last_span = number
     executor.add(span)
+    if executor.bound is not None:
+        state.count_out(span, 1)
     if fact.backlog:
         state.crowded[executor.id] = executor
     if executor.accounted:
@@ -162,6 +164,8 @@ def place_elements(state: State, fact: facts.Placed, record: ArrayRecord, execut
     state.attempts.add_elements(span)
     state.last_span = number
     executor.add(span)
+    if executor.bound is not None:
+        state.count_out(span, stop - start)
     if fact.backlog:
         state.crowded[executor.id] = executor
     if executor.accounted:
@@ -191,6 +195,8 @@ def place_replica(state: State, fact: facts.Placed, record: Record, executor: Ex
     state.attempts.add_replica(span)
     state.last_span = number
     executor.add(span)
+    if executor.bound is not None:
+        state.count_out(span, stop - start)
     if executor.accounted:
         _begins(state, executor, span)
     if record.spec.limits.resend_after:

@@ -52,13 +52,16 @@ PROVISIONING: Final = "adaptive"  # unless another one is named
 _OPTIONS: Final = "release=idle, release=queue[,q=N] or release=grouped[,idle=TIME]"
 
 
-def load_policies(placement: str, provisioning: str = PROVISIONING, max_pilots: int = 0) -> Policies:
+def load_policies(
+    placement: str, provisioning: str = PROVISIONING, max_pilots: int = 0, max_tasks: int = 0
+) -> Policies:
     """The policies of a run, one a family, by their names; rules about populations name theirs when they are set."""
     return Policies(
         placement=_load("placement", _PLACEMENT, placement),
         population=find_population_policy,
         provisioning=load_provisioning(provisioning),
         max_pilots=max_pilots,
+        max_tasks=max_tasks,
         provisioning_named=find_provisioning,
     )
 

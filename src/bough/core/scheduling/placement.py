@@ -86,10 +86,17 @@ class Placement:
                 self._place_tasks(together, executor, fits=fits)
             else:
                 self._place_elements(record, executor, wish.count, fits=fits)  # type: ignore[arg-type]
-            if not executor.is_open():
-                self.state.open_executors.pop(executor.id, None)
-            elif not fits and len(self.state.open_executors) > 1:  # others shall have their share of what waits
-                self.state.open_executors[executor.id] = self.state.open_executors.pop(executor.id)
+            self._update_open(executor, fits=fits)
+
+    def _update_open(self, executor: ExecutorRecord, *, fits: bool) -> None:
+        """An executor was given something: it may take nothing more, or be the last to be looked at."""
+        state = self.state
+        if executor.bound is not None and (reached := executor.bound.reached()) is not None:
+            state.park(executor, reached)
+        if not executor.is_open():
+            state.open_executors.pop(executor.id, None)
+        elif not fits and len(state.open_executors) > 1:  # others shall have their share of what waits
+            state.open_executors[executor.id] = state.open_executors.pop(executor.id)
 
     def _lawful(self, wish: Place) -> Offer | None:
         """What a wish names, if something of it is ready and there is room for it."""
@@ -98,6 +105,8 @@ class Placement:
         if record is None or executor is None or not record.ready:
             return None
         if executor.draining or executor.suspended or executor.away:
+            return None
+        if executor.bound is not None and executor.bound.reached() is not None:
             return None
         if (record.queue.limits or record.queue.named.bounded) and record.queue.spare <= 0:
             return None
@@ -116,6 +125,8 @@ class Placement:
             limit = cast("RelayExecutorRecord", executor).hand_out(record, state.cores, state.pickup, queued=not fits)
         else:
             limit = span_size(runtime, record.ready, state.cores, state.pickup)
+        if executor.bound is not None:
+            limit = min(limit, executor.bound.room())
         start, stop, attempt = record.next_range(min(limit, count) if count > 0 else limit)
         watch: tuple[BlobId, ...] = ()
         if record.queue.workflow.watched:
@@ -141,7 +152,7 @@ class Placement:
             fact = facts.Placed(span, record.id, 0, 1, record.attempt + 1, taker, queued)  # type: ignore[arg-type]
             note(fact)
             lifecycle.place_task(state, fact, record, executor)
-            chain = record.dependents is not None and has_chain(state, record, executor)
+            chain = record.dependents is not None and executor.bound is None and has_chain(state, record, executor)
             if together and (chain or len(together) >= most or not can_go_together(state, together[0], record)):
                 order(send_order(state, executor, first, together))
                 together = []
@@ -162,4 +173,6 @@ def _batch_size(record: TaskRecord, executor: ExecutorRecord, state: State) -> i
     by_count = min(TRUST * runtime.seen, MAX_BACKLOG) - len(executor.spans)
     if record.queue.limits or record.queue.named.bounded:
         by_count = min(by_count, record.queue.spare - 1)
+    if executor.bound is not None:
+        by_count = min(by_count, executor.bound.room() - 1)
     return min(span_size(runtime, len(record.queue), state.cores, state.pickup) - 1, by_load, by_count)

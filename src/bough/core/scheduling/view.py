@@ -57,7 +57,11 @@ class StateView:
         avoided = state.avoided_by(record) if record.avoid else ()
         later: ExecutorRecord | None = None
         barred = False
+        parked: list[ExecutorRecord] = []
         for executor in state.open_executors.values():
+            if executor.bound is not None and executor.bound.reached() is not None:
+                parked.append(executor)
+                continue
             if excluding and executor.id in excluding:
                 continue
             late = executor.until and not executor.ends_before(record, self._now)
@@ -66,12 +70,15 @@ class StateView:
                 continue
             if executor.fits(record):
                 offer = self.offer = Offer(work, executor, True)
-                return offer
+                break
             if later is None and executor.takes_backlog(record):
                 later = executor
-        if later is None:
-            return Offer(work, None, False, barred)
-        offer = self.offer = Offer(work, later, False)
+        else:
+            offer = Offer(work, None, False, barred)
+            if later is not None:
+                offer = self.offer = Offer(work, later, False)
+        for executor in parked:
+            state.park(executor, executor.bound.reached())  # type: ignore[union-attr, arg-type]
         return offer
 
     def executors(self) -> list[ExecutorView]:
