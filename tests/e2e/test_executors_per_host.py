@@ -9,6 +9,8 @@ from site_shop import Shop, shop
 
 import bough
 
+__all__ = ["shop"]  # a fixture
+
 
 def test_a_pilot_of_two_executors_runs_until_the_last_has_left(shop: Shop) -> None:
     shop.start()

@@ -14,6 +14,7 @@ from bough.core import retirement
 from bough.core.invariants import check, picture
 from bough.core.machine import Machine
 from bough.core.queries.facade import Queries
+from bough.core.records.task_bound import TaskBound
 from bough.model.availability import RuleKind, SiteRule
 from bough.model.events import arriving, facts, news
 from bough.model.events.facts import decode_facts, encode_facts
@@ -296,11 +297,14 @@ class Histories(RuleBasedStateMachine):
         policy=st.sampled_from(sorted(POLICIES)),
         pilots=st.sampled_from(PROVISIONING),
         most=st.sampled_from([0, 0, 2]),
+        tasks=st.sampled_from([0, 0, 4]),
         memos=st.booleans(),
         fail_fast=st.booleans(),
         replicas=st.sampled_from(REPLICATION),
     )
-    def open(self, policy: str, pilots: str, most: int, memos: bool, fail_fast: bool, replicas: str) -> None:
+    def open(
+        self, policy: str, pilots: str, most: int, tasks: int, memos: bool, fail_fast: bool, replicas: str
+    ) -> None:
         def policies() -> Policies:
             return Policies(
                 POLICIES[policy](),
@@ -308,6 +312,8 @@ class Histories(RuleBasedStateMachine):
                 provisioning=find_provisioning(pilots),
                 max_pilots=most,
                 replication=find_replication(replicas),
+                max_tasks=tasks,
+                provisioning_named=lambda name: None if name == "gone" else find_provisioning(name),
             )
 
         self.policies = policies()
@@ -325,9 +331,16 @@ class Histories(RuleBasedStateMachine):
         self.turn(facts.RunOpened(1, "test", "h", 1, fail_fast and policy == "fifo", policy, memos))
         self.turn(facts.QueueDefined("q1", QueueSpec(max_cores=3.0)))
 
+    def bounds(self) -> list[TaskBound]:
+        state = self.machine.state
+        return [bound for bound in (state.task_bound, *(site.bound for site in state.sites.values())) if bound]
+
     def turn(self, *news: facts.Fact) -> list[facts.Fact]:
         held = {queue.name: queue.cores for queue in self.machine.state.named_queues.defined()}
+        bounds = {id(bound): bound.out for bound in self.bounds()}
         turn = self.machine.turn(self.now, news)
+        for bound in self.bounds():
+            assert not bound.most or bound.out <= max(bound.most, bounds.get(id(bound), bound.out)), str(bound)
         for queue in self.machine.state.named_queues.defined():
             most = queue.spec.max_cores
             lawful = not most or queue.cores <= max(most, held.get(queue.name, 0.0)) + 1e-6
@@ -448,12 +461,35 @@ class Histories(RuleBasedStateMachine):
         least=st.integers(0, 4),
         budget=st.sampled_from([0.0, 0.0, 1e-3, 1.0]),
         resubmit=st.booleans(),
+        policy=st.sampled_from(["", "", "", "hostile", "adaptive", "gone"]),
+        most=st.sampled_from([0, 0, 1, 3]),
+        parts=st.sampled_from([1, 1, 2]),
     )
     def a_site_is_defined(
-        self, site: str, pilots: int, cores: float, least: int, budget: float, resubmit: bool
+        self,
+        site: str,
+        pilots: int,
+        cores: float,
+        least: int,
+        budget: float,
+        resubmit: bool,
+        policy: str,
+        most: int,
+        parts: int,
     ) -> None:
-        spec = SiteSpec(ssh="h", max_pilots=pilots, cores_per_pilot=cores, min_pilots=least, budget=budget, idle=2.0)
-        self.turn(facts.SiteDefined(site, structs.replace(spec, resubmit=resubmit)))
+        spec = SiteSpec(
+            ssh="h",
+            max_pilots=pilots,
+            cores_per_pilot=cores,
+            min_pilots=least,
+            budget=budget,
+            idle=2.0,
+            provisioning=policy,
+            max_tasks=most,
+            executors_per_host=parts,
+            resubmit=resubmit,
+        )
+        self.turn(facts.SiteDefined(site, spec))
 
     @rule(site=SITES, pilots=st.integers(0, 3))
     def a_site_says_what_is_free(self, site: str, pilots: int) -> None:
@@ -780,7 +816,7 @@ class Histories(RuleBasedStateMachine):
         """What is left of it makes a lawful state, with which a server goes on; nothing of it raises."""
         dice = data.draw(st.randoms(use_true_random=False))
         share = data.draw(st.sampled_from([0.0, 0.05, 0.3]))
-        healed = Machine(Policies(Fifo(), replication=self.policies.replication), accounts=True)
+        healed = Machine(self.policies, accounts=True)
         healed.replay(*self.journal[0])
         for number, now, written in self.journal[1:]:
             left = [fact for fact in written if dice.random() >= share]
@@ -809,7 +845,7 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def a_snapshot_gives_the_same_state(self) -> None:
         if hasattr(self, "machine"):
-            again = Machine.restore(self.machine.snapshot(), Policies(Fifo()), accounts=True)
+            again = Machine.restore(self.machine.snapshot(), self.policies, accounts=True)
             again.state.turn = self.machine.state.turn
             check(again.state)
             theirs, own = picture(again.state), picture(self.machine.state)

@@ -28,6 +28,7 @@ _FIELDS: Final = (
     *("kind", "address", "ssh", "batch", "partition", "account", "walltime", "cores_per_pilot", "min_pilots"),
     *("max_pilots", "setup", "python", "shared_dir", "idle", "relay_address", "batch_options", "patience"),
     *("submit_rate", "poll", "budget", "container_command", "provisioning", "executors_per_host", "resubmit"),
+    "max_tasks",
 )
 _TIMES: Final = ("idle", "walltime", "patience", "poll")
 _SHARED: Final = ("dask", "ray")  # a pilot there takes one core of the cluster, unless more is said
@@ -87,6 +88,7 @@ def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
         "--idle", type=duration, metavar="TIME", help=f"an executor without work leaves after this time ({IDLE:g}s)"
     )
     parser.add_argument("--poll", type=duration, metavar="TIME", help="time between two looks at pilots that wait")
+    parser.add_argument("--max-tasks", type=count, metavar="N", help="tasks that it may have at once (no bound)")
     parser.add_argument(
         "--executors-per-host", type=count, metavar="N", help="executors that share the cores of a pilot (1)"
     )

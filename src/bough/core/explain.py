@@ -251,6 +251,9 @@ def _no_room(state: State, record: Record, name: str) -> list[str]:
     admitted = [executor for executor in able if record.queue.named.admits(executor.site)]
     if reason := _held_by_queue(state, record, admitted) or _held_by_group(record):
         return [f"{name} is ready, but {reason}", *([] if admitted else _pilots_to_come(state, record))]
+    bounds = [executor.bound.reached() if executor.bound is not None else None for executor in admitted]
+    if all(bound is not None for bound in bounds):
+        return [f"{name} is ready, but {bounds[0]}"]
     return _busy(state, record, name, there, admitted)
 
 

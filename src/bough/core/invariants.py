@@ -9,6 +9,7 @@ from collections import Counter
 
 from bough.core.records.array_record import ENDED_STATES, OCCUPYING_STATES, READY, RUNNING, ArrayRecord, Record
 from bough.core.records.attempts import Span
+from bough.core.records.executor_record import is_manual
 from bough.core.records.group_record import STATES, GroupRecord
 from bough.core.records.population_record import Population
 from bough.core.records.ready_queue import HAD_RUN, is_valid
@@ -193,6 +194,10 @@ def _sites(state: State) -> None:
         _pilots_of(state, site)
     for site in state.sites.values():
         _usage_of(site)
+        _bound_of(state, site)
+    if state.task_bound is not None:
+        out = sum(span.counted for span in state.spans.values())
+        _demand(out == state.task_bound.out, f"{out} tasks are out, the bound of all counts {state.task_bound.out}")
     hosts = [x.host for x in state.executors.values() if not (x.draining or x.away)]
     counted = {host: hosts.count(host) for host in hosts}
     _demand(state.hosts == counted, f"hosts are {counted}, the core says {state.hosts}")
@@ -224,6 +229,21 @@ def _pilots_of(state: State, site: SiteRecord) -> None:
     there = [executor for pilot in site.pilots.values() for executor in pilot.executors.values()]
     for executor in there:
         _demand(state.executors.get(executor.id) is executor, f"pilot {executor.pilot} has an executor that is gone")
+
+
+def _bound_of(state: State, site: SiteRecord) -> None:
+    """What counts for the bound on a site's tasks."""
+    most = site.spec.max_tasks if site.spec is not None else 0
+    _demand((site.bound.most if site.bound is not None else 0) == most, f"site {site.name} has another bound on tasks")
+    for executor in site.executors.values():
+        own = None if is_manual(executor) else site.bound or state.task_bound
+        _demand(executor.bound is own, f"executor {executor.id} does not know the bound on its tasks")
+        for span in executor.spans.values():
+            wanted = ranges.size(span.left) if own is not None else 0
+            _demand(span.counted == wanted, f"span {span.id} counts for {span.counted} tasks, not {wanted}")
+    if site.bound is not None:
+        out = sum(span.counted for executor in site.executors.values() for span in executor.spans.values())
+        _demand(out == site.bound.out, f"site {site.name} has {out} tasks out, its bound counts {site.bound.out}")
 
 
 def _usage_of(site: SiteRecord) -> None:

@@ -138,6 +138,8 @@ def place_task(state: State, fact: facts.Placed, record: TaskRecord, executor: E
     state.spans[number] = state.attempts.tasks[record.id] = span  # as `add_task`, without a call
     state.last_span = number
     executor.add(span)
+    if executor.bound is not None:
+        state.count_out(span, 1)
     if fact.backlog:
         state.crowded[executor.id] = executor
     if executor.accounted:
@@ -161,6 +163,8 @@ def place_elements(state: State, fact: facts.Placed, record: ArrayRecord, execut
     state.attempts.add_elements(span)
     state.last_span = number
     executor.add(span)
+    if executor.bound is not None:
+        state.count_out(span, stop - start)
     if fact.backlog:
         state.crowded[executor.id] = executor
     if executor.accounted:
@@ -199,6 +203,8 @@ def place_replica(state: State, fact: facts.Replicated, record: Record, executor
     state.replicas.replicated(record, index, number, ReplicaStart(state.now, fact.reason))
     state.last_span = number
     executor.add(span)
+    if executor.bound is not None:
+        state.count_out(span, stop - start)
     if executor.accounted:
         _begins(state, executor, span)
     if record.spec.limits.resend_after:

@@ -18,6 +18,7 @@ from bough.core.effects import Effects
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord, is_manual
 from bough.core.records.pilot_record import PilotRecord, Usage, added
 from bough.core.records.site_record import SiteRecord, SiteUsage, usage_of
+from bough.core.records.task_bound import TaskBound
 from bough.core.sites import forget_if_plain, known_site
 from bough.core.state import State, TimerKind
 from bough.errors import InvalidTransition
@@ -43,6 +44,7 @@ def site_defined(state: State, effects: Effects | None, fact: facts.SiteDefined)
         _note_end(site, pilot)
     state.defined_sites[fact.site] = site
     state.pilots_due = True
+    _set_bound(state, site)
 
 
 def site_removed(state: State, effects: Effects | None, fact: facts.SiteRemoved) -> None:
@@ -52,6 +54,7 @@ def site_removed(state: State, effects: Effects | None, fact: facts.SiteRemoved)
         del state.pilots[pilot]
     _forget_what_was_learnt(site)
     site.spec = None
+    _set_bound(state, site)
     _begin_accounts_anew(state, site)
     for index in (site.pilots, site.starting, site.idle, site.leaving):
         index.clear()
@@ -59,6 +62,23 @@ def site_removed(state: State, effects: Effects | None, fact: facts.SiteRemoved)
     site.succeeded.clear()
     site.ends.clear()
     forget_if_plain(state, fact.site)
+
+
+def bound_of(state: State, site: SiteRecord) -> TaskBound | None:
+    """The bound on tasks that a site's definition wants; None: it wants none of its own."""
+    most = site.spec.max_tasks if site.spec is not None else 0
+    return TaskBound(site.name, most, state.task_bound) if most else None
+
+
+def _set_bound(state: State, site: SiteRecord) -> None:
+    """Let the bound of a site's definition hold; what is out already counts."""
+    before, site.bound = site.bound, bound_of(state, site)
+    if before is None and site.bound is None:
+        return
+    for executor in site.executors.values():
+        if not is_manual(executor):
+            state.set_bound(executor, site.bound or state.task_bound)
+            state.update_open(executor)
 
 
 def _begin_accounts_anew(state: State, site: SiteRecord) -> None:
@@ -264,6 +284,8 @@ def room_at(state: State, site: SiteRecord) -> int:
     """How many pilots more may be asked for at a site now."""
     if site.spec is None or site.away or state.now < site.rests_until or is_spent(site, state.now):
         return 0
+    if _reached(state, site) is not None:
+        return 0
     room = site.spec.max_pilots - site.places
     if state.policies.max_pilots:
         room = min(room, state.policies.max_pilots - all_places(state))
@@ -285,6 +307,12 @@ def may_have_successor(state: State, site: SiteRecord, pilot: PilotRecord) -> bo
     return site.places <= spec.max_pilots and (not most or all_places(state) <= most)
 
 
+def _reached(state: State, site: SiteRecord) -> TaskBound | None:
+    """The bound on tasks that is reached at a site."""
+    bound = site.bound or state.task_bound
+    return bound.reached() if bound is not None else None
+
+
 def why_no_room(state: State, site: SiteRecord) -> str:
     """Why no pilot may be asked for at a site now; empty: one may."""
     spec, now, most = site.spec, state.now, state.policies.max_pilots
@@ -295,6 +323,9 @@ def why_no_room(state: State, site: SiteRecord) -> str:
         return f"it rests for {site.rests_until - now:.0f} s, because the last one failed: {site.trouble}"
     if is_spent(site, now):
         return f"its budget of {spec.budget:g} core-hours is used up"
+    bound = _reached(state, site)
+    if bound is not None:
+        return str(bound)
     if site.places >= spec.max_pilots:
         return f"it is at its maximum of {spec.max_pilots}"
     if most and all_places(state) >= most:

@@ -64,6 +64,8 @@ def add_executor(state: State, executor: ExecutorRecord) -> None:
     site.executors[executor.id] = executor
     executor.away = site.away
     state.executors[executor.id] = executor
+    if not is_manual(executor) and (site.bound or state.task_bound):
+        executor.bound = site.bound or state.task_bound
     if state.accounts and not is_manual(executor) and not executor.pilot:
         executor.came = executor.came or state.now
         site.usage.count(executor)

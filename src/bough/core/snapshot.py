@@ -27,6 +27,7 @@ from bough.core.records.task_series import Seen
 from bough.core.records.watch_index import AddedPlans, Ending
 from bough.core.sites import add_executor
 from bough.core.state import State, Timer, TimerKind
+from bough.model import ranges
 from bough.model.availability import ALWAYS, SiteRule
 from bough.model.events.facts import ExecutorJoined, PilotAsked
 from bough.model.files import FileSpec
@@ -450,6 +451,7 @@ def _restore_sites(state: State, kept: Snapshot) -> None:
             site.room = there.room
             site.waits.extend(there.waits)
             state.defined_sites[there.name] = site
+            site.bound = pilots.bound_of(state, site)
     for flying in kept.pilots:
         fact = PilotAsked(flying.pilot, flying.site, flying.reason, flying.allocation, flying.cores, flying.succeeds)
         pilot = PilotRecord(fact, flying.asked)
@@ -477,6 +479,22 @@ def _restore_executors(state: State, kept: Snapshot) -> None:
             pilots.executor_restored(state, executor)
 
 
+def _restore_spans(state: State, kept: Snapshot) -> None:
+    for kept_span in kept.spans:
+        span = _restored(state, kept_span, state.executors[ExecutorId(kept_span.executor)])
+        if kept_span.replica:
+            state.attempts.add_replica(span)
+        elif span.record.is_array:
+            state.attempts.add_elements(span)
+        else:
+            state.attempts.add_task(span)
+        span.executor.add(span)
+        if span.executor.bound is not None:
+            state.count_out(span, ranges.size(span.left))
+        if span.queued:
+            state.crowded[span.executor.id] = span.executor
+
+
 def restore(state: State, data: bytes) -> None:
     """Fill an empty state from a snapshot."""
     kept = decode(data)
@@ -499,17 +517,7 @@ def restore(state: State, data: bytes) -> None:
     for population in kept.populations:
         state.populations.put(Population.restored(population))
     _restore_executors(state, kept)
-    for kept_span in kept.spans:
-        span = _restored(state, kept_span, state.executors[ExecutorId(kept_span.executor)])
-        if kept_span.replica:
-            state.attempts.add_replica(span)
-        elif span.record.is_array:
-            state.attempts.add_elements(span)
-        else:
-            state.attempts.add_task(span)
-        span.executor.add(span)
-        if span.queued:
-            state.crowded[span.executor.id] = span.executor
+    _restore_spans(state, kept)
     _restore_replicas(state, kept.replicas)
     for name, number, index in kept.locks:
         state.locks.take(name, number, index)

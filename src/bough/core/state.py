@@ -24,9 +24,11 @@ from bough.core.records.queue_record import QueueTable
 from bough.core.records.ready_queue import DemandIndex, LimitTree, ReadyQueue, is_valid
 from bough.core.records.replicas import ReplicaIndex
 from bough.core.records.site_record import SiteRecord
+from bough.core.records.task_bound import ALL, TaskBound
 from bough.core.records.task_record import TaskRecord
 from bough.core.records.watch_index import WatchIndex
 from bough.errors import InvalidTransition
+from bough.model import ranges
 from bough.model.ids import ROOT, BlobId, Seconds, number_of
 from bough.model.resources import Needs
 from bough.model.runtimes import MAX_SPAN, RunTime
@@ -84,6 +86,7 @@ class State:
         ] = {}  # those that may take something, longest open_executors first
         self.crowded: dict[int, ExecutorRecord] = {}  # those that were given a backlog since they had none
         self.recall_at: Seconds = 0.0  # when backlogs are looked at next; 0: they are not
+        self.task_bound = TaskBound(ALL, policies.max_tasks) if policies.max_tasks else None
         self.attempts = AttemptIndex()
         self.replicas = ReplicaIndex(is_on=policies.replication is not None)
         self.replicas_at: Seconds = 0.0  # when it is asked in any case; in the past: at no time
@@ -398,6 +401,8 @@ class State:
             self._endings.pop(span.id, None)
         executor = span.executor
         executor.drop(span)
+        if executor.bound is not None:
+            self.count_out(span, 0)
         if executor.id in self.open_executors:
             self.due = True  # a span that goes leaves more room, never less
         elif executor.id in self.executors:
@@ -420,9 +425,50 @@ class State:
             return
         if self._locked and span.id in self._locked:
             self.locks.free_ended(span)
+        if span.executor.bound is not None:
+            self.count_out(span, ranges.size(span.left))
         if span.executor.wide:
             cast("RelayExecutorRecord", span.executor).narrow(span)
             self.update_open(span.executor)
+
+    def count_out(self, span: Span, tasks: int) -> None:
+        """So many tasks of a span count for the bound of its executor now; those that waited for less may be open."""
+        bound: TaskBound | None = span.executor.bound
+        assert bound is not None
+        more, span.counted = tasks - span.counted, tasks
+        bound.count(more)
+        while bound is not None:
+            for _ in range(min(-more, len(bound.parked))):
+                self._unpark(bound)
+            bound = bound.above
+
+    def park(self, executor: ExecutorRecord, bound: TaskBound) -> None:
+        """A bound is reached: an executor gets nothing until a task has ended."""
+        executor.parked = True
+        bound.parked[executor.id] = executor
+        self.open_executors.pop(executor.id, None)
+
+    def _unpark(self, bound: TaskBound) -> None:
+        number = next(iter(bound.parked))
+        executor = bound.parked.pop(number)
+        executor.parked = False
+        if number in self.executors:
+            self.update_open(executor)
+
+    def set_bound(self, executor: ExecutorRecord, bound: TaskBound | None) -> None:
+        """From now on what an executor has counts for this bound."""
+        old = executor.bound
+        for span in executor.spans.values():
+            if old is not None:
+                self.count_out(span, 0)
+        while old is not None:
+            if old.parked.pop(executor.id, None) is not None:
+                executor.parked = False
+            old = old.above
+        executor.bound = bound
+        if bound is not None:
+            for span in executor.spans.values():
+                self.count_out(span, ranges.size(span.left))
 
     def update_open(self, executor: ExecutorRecord) -> None:
         """Keep the index of executors that may take something, after the room of one changed."""

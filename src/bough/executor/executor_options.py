@@ -145,8 +145,6 @@ class ExecutorOptions:
             logs.set_level(value)
         elif word == "--pilot":
             self.pilot = PilotId(int(value))
-        elif word == "--executors":
-            self.executors = within("--executors", int(value), ExecutorsPerHost)
         elif word == "--memory":
             self.memory = read_bytes(value)
         elif word in _CACHE:
@@ -155,7 +153,7 @@ class ExecutorOptions:
             self.pin = value == "yes"
         elif word == "--allow-commands":
             self.allows_commands = value == "yes"
-        elif word in {"--resource", "--gpus", "--attribute", "--container-command"}:
+        elif word in {"--resource", "--gpus", "--attribute", "--container-command", "--executors"}:
             self._add(word, value)
         else:
             raise SystemExit(_USAGE)
@@ -171,6 +169,9 @@ class ExecutorOptions:
     def _add(self, word: str, text: str) -> None:
         if word == "--attribute":
             self.attributes.update([read_attribute(text)])
+            return
+        if word == "--executors":
+            self.executors = within("--executors", int(text), ExecutorsPerHost)
             return
         if word == "--container-command":
             os.environ[CONTAINER_COMMAND] = text  # workers have it with the rest

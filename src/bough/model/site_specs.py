@@ -36,6 +36,7 @@ OptionName = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}\Z")]
 BatchOptions = Annotated[dict[OptionName, Directive], Meta(max_length=64)]
 Patience = Annotated[float, Meta(ge=0.1, le=3600)]
 SubmitRate = Annotated[float, Meta(gt=0, le=1e6)]
+MostOut = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 ExecutorsPerHost = Annotated[int, Meta(ge=1, le=1024)]
 # a policy with its options: additive:release=queue,q=4
 PolicyText = Annotated[str, Meta(max_length=200, pattern=r"^[A-Za-z0-9_.:=,-]*\Z")]
@@ -72,6 +73,7 @@ class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     patience: Patience = 30.0  # seconds that a command of the batch system may take
     submit_rate: SubmitRate = 5.0  # pilots that are submitted in a second at most
     poll: Duration = 0.0  # seconds between two looks at pilots that have brought no executor, 0: as its kind is
+    max_tasks: MostOut = 0  # that its executors have at once, begun or not; 0: no bound
     executors_per_host: ExecutorsPerHost = 1  # that a pilot starts; they share its cores
     provisioning: PolicyText = ""  # the policy that says how many pilots there are; empty: the server's
     resubmit: bool = False  # a pilot whose time ends has its successor in the queue before, while there is work

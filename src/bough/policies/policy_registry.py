@@ -80,7 +80,11 @@ _OPTIONS: Final = "release=idle, release=queue[,q=N] or release=grouped[,idle=TI
 
 
 def load_policies(
-    placement: str, provisioning: str = PROVISIONING, max_pilots: int = 0, replication: str = NO_REPLICATION
+    placement: str,
+    provisioning: str = PROVISIONING,
+    max_pilots: int = 0,
+    max_tasks: int = 0,
+    replication: str = NO_REPLICATION,
 ) -> Policies:
     """The policies of a run, one a family, by their names; rules about populations name theirs when they are set."""
     return Policies(
@@ -88,6 +92,7 @@ def load_policies(
         population=find_population_policy,
         provisioning=load_provisioning(provisioning),
         max_pilots=max_pilots,
+        max_tasks=max_tasks,
         provisioning_named=find_provisioning,
         replication=load_replication(replication),
     )

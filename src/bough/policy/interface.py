@@ -683,6 +683,7 @@ class Policies(msgspec.Struct, frozen=True):
     population: Callable[[str], PopulationPolicy | None] = no_population  # by the name that a rule gives; None: unknown
     provisioning: ProvisioningPolicy = NoPilots()
     max_pilots: int = 0  # of all sites together; 0: no bound
+    max_tasks: int = 0  # that executors have at once, at all sites together; 0: no bound
     # that of a site which names one; None: there is no such one
     provisioning_named: Callable[[str], ProvisioningPolicy | None] = no_provisioning
     replication: ReplicationPolicy | None = None  # None: no task runs twice at the same time

@@ -10,7 +10,7 @@ process of ours; what `sync` wrote when it returns survives a power cut.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -19,9 +19,11 @@ from bough.model.ids import BlobId, ExecutorId, MemoKey, RecordId, Seconds
 from bough.model.observations import SeenTask
 from bough.model.outcomes import Stream
 from bough.model.tasks import Reuse
-from bough.stores.core_hours import SitePeriod
 from bough.stores.expendable_runs import ExpendableRuns, ScriptRun
 from bough.stores.quarantine import SetAside
+
+if TYPE_CHECKING:
+    from bough.stores.core_hours import SitePeriod
 
 
 class LastRun(msgspec.Struct, frozen=True):

@@ -82,6 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-pilots", type=count, default=0, metavar="N", help="pilots that all sites together may have (no bound)"
     )
     start.add_argument(
+        "--max-tasks", type=count, default=0, metavar="N", help="tasks that executors may have at once (no bound)"
+    )
+    start.add_argument(
         "--until-idle",
         nargs="?",
         type=duration,
@@ -129,6 +132,7 @@ def _start(args: argparse.Namespace, output: Output) -> int:
         tuning,
         args.provisioning,
         args.max_pilots,
+        args.max_tasks,
         args.until_idle,
     )
     begin_log(args)
@@ -136,7 +140,7 @@ def _start(args: argparse.Namespace, output: Output) -> int:
         return serve(settings)
     words = ["server", "start", "--store", settings.place]
     words += ["--name", args.name, "--policy", args.policy]
-    words += [f"--provisioning={args.provisioning}", f"--max-pilots={args.max_pilots}"]
+    words += [f"--provisioning={args.provisioning}", f"--max-pilots={args.max_pilots}", f"--max-tasks={args.max_tasks}"]
     words += ["--heartbeat", f"{args.heartbeat:g}", "--reconnect", f"{args.reconnect:g}"]
     if args.listen:
         words += ["--listen", args.listen]

@@ -32,6 +32,7 @@ class Span:
     __slots__ = (
         "attempt",
         "behind",
+        "counted",
         "executor",
         "heard",
         "id",
@@ -72,6 +73,7 @@ class Span:
         self.load = load  # expected seconds of work when it was placed, if its tasks are short
         self.heard: Seconds = 0.0  # when something was last said of it, for tasks that are sent again after silence
         self.width = 1  # how many of its elements run at once; more only on a wide executor
+        self.counted = 0  # tasks of it that count for a bound, see `TaskBound`
         self.many = 1  # elements that are left, as last counted there
 
     def has(self, index: int) -> bool:

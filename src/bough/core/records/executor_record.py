@@ -24,6 +24,7 @@ from bough.model.runtimes import BACKLOG, MAX_BACKLOG, SHORT, TRUST, span_size
 
 if TYPE_CHECKING:
     from bough.core.records.array_record import ArrayRecord, Record
+    from bough.core.records.task_bound import TaskBound
 
 
 MANUAL_SITE = "manual"
@@ -45,6 +46,7 @@ class ExecutorRecord:
         "away",
         "backlog_limit",
         "begun",
+        "bound",
         "came",
         "capacity",
         "cores_free",
@@ -56,6 +58,7 @@ class ExecutorRecord:
         "load",
         "long_cores",
         "oldest",
+        "parked",
         "pid",
         "pilot",
         "python",
@@ -97,6 +100,8 @@ class ExecutorRecord:
         self.suspended: Seconds = 0.0  # until when it gets nothing, because too much went wrong there
         self.suspensions = 0
         self.trouble = 0  # tasks in a row that failed here and worked elsewhere
+        self.bound: TaskBound | None = None  # on the tasks of its site, or of all
+        self.parked = False  # that bound was reached when it was looked at
         self.accounted = False  # its site adds up what it does, see `SiteUsage`
         # of one that is accounted: when it came, got its first task (0: not yet), and had nothing to do last
         self.came: Seconds = 0.0
@@ -193,7 +198,7 @@ class ExecutorRecord:
     def is_open(self) -> bool:
         """Whether it may take anything at all."""
         if self.cores_free > 0 or (self.load < self.backlog_limit and len(self.spans) < MAX_BACKLOG):
-            return not (self.draining or self.suspended or self.away)
+            return not (self.draining or self.suspended or self.away or self.parked)
         return False
 
     def ends_before(self, work: Record, now: Seconds) -> bool:

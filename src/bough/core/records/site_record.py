@@ -11,6 +11,7 @@ from typing import Final
 
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.pilot_record import PilotRecord, Usage, added
+from bough.core.records.task_bound import TaskBound
 from bough.model.availability import ALWAYS
 from bough.model.events.facts import ExecutorJoined
 from bough.model.ids import Seconds
@@ -94,6 +95,7 @@ class SiteRecord:
     __slots__ = (
         "allocations",
         "away",
+        "bound",
         "by_hand",
         "deadline",
         "ends",
@@ -147,6 +149,7 @@ class SiteRecord:
         )  # from asking for a pilot to its first executor, the last ones
         self.room: int | None = None  # pilots that could start at once, as the site said; None: it has not
         self.usage = SiteUsage()
+        self.bound: TaskBound | None = None  # on tasks that its executors have
         self.refrained = ""  # why the policy asked for nothing when it was asked last; not kept
 
     @property

@@ -99,10 +99,17 @@ class Placement:
                 self._place_elements(record, executor, wish.count, wish.start, fits=fits)  # type: ignore[arg-type]
             if affinity is not None and affinity.is_used:
                 affinity.asked(executor, self.state.now)
-            if not executor.is_open():
-                self.state.open_executors.pop(executor.id, None)
-            elif not fits and len(self.state.open_executors) > 1:  # others shall have their share of what waits
-                self.state.open_executors[executor.id] = self.state.open_executors.pop(executor.id)
+            self._update_open(executor, fits=fits)
+
+    def _update_open(self, executor: ExecutorRecord, *, fits: bool) -> None:
+        """An executor was given something: it may take nothing more, or be the last to be looked at."""
+        state = self.state
+        if executor.bound is not None and (reached := executor.bound.reached()) is not None:
+            state.park(executor, reached)
+        if not executor.is_open():
+            state.open_executors.pop(executor.id, None)
+        elif not fits and len(state.open_executors) > 1:  # others shall have their share of what waits
+            state.open_executors[executor.id] = state.open_executors.pop(executor.id)
 
     def _place_elements(
         self, record: ArrayRecord, executor: ExecutorRecord, count: int, first: int, *, fits: bool
@@ -113,6 +120,8 @@ class Placement:
         else:
             limit = span_size(runtime, record.ready, state.cores, state.pickup)
         limit = min(limit, count) if count > 0 else limit
+        if executor.bound is not None:
+            limit = min(limit, executor.bound.room())
         start, stop, attempt = record.next_range(limit) if first < 0 else record.range_at(first, limit)
         watch: tuple[BlobId, ...] = ()
         if record.queue.workflow.watched:
@@ -142,7 +151,7 @@ class Placement:
             if affinity is not None and record.own is not None and record.own.reads:
                 note_data(affinity, fact, record, executor)
             lifecycle.place_task(state, fact, record, executor)
-            chain = record.dependents is not None and has_chain(state, record, executor)
+            chain = record.dependents is not None and executor.bound is None and has_chain(state, record, executor)
             if together and (chain or len(together) >= most or not can_go_together(state, together[0], record)):
                 order(send_order(state, executor, first, together))
                 together = []
@@ -163,6 +172,8 @@ def _batch_size(record: TaskRecord, executor: ExecutorRecord, state: State) -> i
     by_count = min(TRUST * runtime.seen, MAX_BACKLOG) - len(executor.spans)
     if record.queue.limits or record.queue.named.bounded:
         by_count = min(by_count, record.queue.spare - 1)
+    if executor.bound is not None:
+        by_count = min(by_count, executor.bound.room() - 1)
     return min(span_size(runtime, len(record.queue), state.cores, state.pickup) - 1, by_load, by_count)
 
 

@@ -70,6 +70,7 @@ def _could_take(state: State, free: ExecutorRecord, executor: ExecutorRecord) ->
     record = last.record
     return (
         free is not executor
+        and (free.bound is None or free.bound.room() > 0 or free.bound is executor.bound)
         and last.queued
         and free.fits(record)
         and free.ends_before(record, state.now)

@@ -64,7 +64,11 @@ class StateView:
         avoided = state.avoided_by(record) if record.avoid else ()
         later: ExecutorRecord | None = None
         barred = False
+        parked: list[ExecutorRecord] = []
         for executor in state.open_executors.values():
+            if executor.bound is not None and executor.bound.reached() is not None:
+                parked.append(executor)
+                continue
             if excluding and executor.id in excluding:
                 continue
             late = executor.until and not executor.ends_before(record, self._now)
@@ -73,14 +77,16 @@ class StateView:
                 continue
             if executor.fits(record):
                 offer = self.offer = Offer(work, executor, True)
-                self.offered_element = -1
-                return offer
+                break
             if later is None and executor.takes_backlog(record):
                 later = executor
-        if later is None:
-            return Offer(work, None, False, barred)
-        offer = self.offer = Offer(work, later, False)
+        else:
+            offer = Offer(work, None, False, barred)
+            if later is not None:
+                offer = self.offer = Offer(work, later, False)
         self.offered_element = -1
+        for executor in parked:
+            state.park(executor, executor.bound.reached())  # type: ignore[union-attr, arg-type]
         return offer
 
     def executors(self) -> list[ExecutorView]:
@@ -143,6 +149,8 @@ class StateView:
 def find_offer(state: State, record: Record, executor: ExecutorRecord, element: int = -1) -> Offer | None:
     """A task of some work with an executor, if it is ready and there is room for it; below 0: the one that is next."""
     if not record.ready or executor.draining or executor.suspended or executor.away:
+        return None
+    if executor.bound is not None and executor.bound.reached() is not None:
         return None
     queue = record.queue
     avoid = record.avoid

@@ -75,11 +75,12 @@ class ServiceSettings(msgspec.Struct, frozen=True):
     tuning: DispatchTuning = DispatchTuning()
     provisioning: str = PROVISIONING
     max_pilots: int = 0  # of all sites together; 0: no bound
+    max_tasks: int = 0  # that executors have at once; 0: no bound
     until_idle: float = 0.0  # seconds without work and clients after which it ends, with its pilots; 0: never
 
     def policies(self) -> Policies:
         """As they are named here."""
-        return load_policies(self.policy, self.provisioning, self.max_pilots)
+        return load_policies(self.policy, self.provisioning, self.max_pilots, self.max_tasks)
 
     @property
     def folder(self) -> str:

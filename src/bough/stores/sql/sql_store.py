@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from time import monotonic
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from bough.errors import InvariantBroken, StoreFailed, UserError
 from bough.journal.codec import Newer, Unreadable, decode, encode, salvage
@@ -22,7 +22,6 @@ from bough.model.observations import SeenTask
 from bough.model.outcomes import Stream
 from bough.model.tasks import Reuse
 from bough.stores import schema
-from bough.stores.core_hours import CoreHours, SitePeriod
 from bough.stores.database import Database, found_in
 from bough.stores.expendable_runs import ExpendableRuns, ScriptRun, find_expendable
 from bough.stores.jobs.catch_up import CatchUp
@@ -34,6 +33,9 @@ from bough.stores.places import FormerPlaces
 from bough.stores.quarantine import Quarantine, SetAside
 from bough.stores.removal import Removal
 from bough.stores.store import KeptStreams, LastRun, MemoArray, MemoPages
+
+if TYPE_CHECKING:
+    from bough.stores.core_hours import CoreHours, SitePeriod
 
 CACHED_BYTES: Final = 32 << 20  # of journal rows kept decoded
 KNOWN_BLOBS: Final = 10_000  # that are known to be there; one that is not known is written again, to no effect
@@ -83,7 +85,7 @@ class SqlStore(ABC):
         self._folding = CatchUp(database, self.journal, self._aside, self._new_fold)
         self._memos = Memos(database, self.success, self.turn, lambda blob: self.blob(BlobId(blob)))
         self._removal = Removal(database, self._decode)
-        self._core_hours = CoreHours(database)
+        self._hours: CoreHours | None = None  # made when a service notes them: a session never does
 
     # --- what differs ---
 
@@ -536,12 +538,19 @@ class SqlStore(ABC):
     def note_core_seconds(self, now: Seconds, totals: Mapping[str, tuple[float, float, float, float]]) -> None:
         """What each site has used in all by now."""
         with self._reported(), self._transaction():
-            self._core_hours.note(now, totals)
+            self._core_hours().note(now, totals)
 
     def core_hours(self, since: Seconds) -> list[SitePeriod]:
         """What sites used in the minutes, hours and days that ended after an instant, oldest first."""
         with self._reported():
-            return self._core_hours.history(since)
+            return self._core_hours().history(since)
+
+    def _core_hours(self) -> CoreHours:
+        if self._hours is None:
+            from bough.stores.core_hours import CoreHours
+
+            self._hours = CoreHours(self._database)
+        return self._hours
 
     # --- removal ---
 
