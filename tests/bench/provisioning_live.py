@@ -1,12 +1,13 @@
 """The 18 stages of Falkon (Raicu 2009, 5.3.2) live: a server, a Slurm of 32 declared processors, sleeping tasks.
 
-    python tests/bench/provisioning_live.py --scale 10 15 60 120 180 held adaptive adaptive-graph
+    python tests/bench/provisioning_live.py --scale 5 15 60 120 180 held adaptive adaptive-graph
 
 Times are divided by the scale, the latency of 40 s included: pilots sleep before their executor starts for what their
 start lacks of it. It needs root and Slurm, as `tests/e2e/test_batch_sites.py` does, and a machine that is left alone:
 executors that start together share its cores. What was wasted is what executors were there for, less what tasks used,
 at the moment at which the last task has ended; both are printed in the thesis' seconds. Where others work, too, it is
-to be started with `nice -n -15`: Slurm's daemons and all that they start inherit that.
+to be started by `chrt -r 1`: Slurm's daemons and all that they start inherit that. (A priority by `nice` counts only
+within a session where the kernel groups processes by that, and each executor has one of its own.)
 
     python tests/bench/provisioning_live.py requests
 
@@ -73,7 +74,7 @@ def count_requests(policy: str) -> list[int]:
         words = ["site", "add", "slurm", "--batch", "slurm", "--cores-per-pilot", "1", "--max-pilots", str(2 * WANTED)]
         _bough(shop, *words, "--poll", "1s", "--walltime", "1h", "--submit-rate", "50")
         with bough.Session(shop.address, name="requests", on_failure="ignore") as session:
-            array = session.sweep("true", bough.product(number=range(WANTED)))  # all of them at once
+            array = session.sweep("true {number}", bough.product(number=range(WANTED)))  # all of them at once
             while len(cluster.jobs()) < WANTED:
                 time.sleep(0.2)
             [site] = shop.ask("sites")
@@ -156,7 +157,7 @@ def main() -> None:
     """Run the configurations that are named, and print a line each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=list(CONFIGURATIONS), metavar="CONFIGURATION")
-    parser.add_argument("--scale", type=float, default=10.0, help="times are divided by it")
+    parser.add_argument("--scale", type=float, default=5.0, help="times are divided by it")
     parser.add_argument("--starts-in", type=float, default=1.5, help="seconds that a pilot takes by itself")
     args = parser.parse_args()
     need_slurm()
