@@ -60,7 +60,7 @@ class Submitter:
         """The same with options for what is submitted through it.
 
         cores, memory, gpus, resources (a dict), timeout, retries, backoff, walltime, replay, name, after, priority,
-        queue (a named queue of the server), memo; release (what waits for its group may start when it is done),
+        idempotent (False: never run it twice at the same time, see replication), queue (a named queue of the server), memo; release (what waits for its group may start when it is done),
         affinity (it runs where the task before it ran), final (it runs whatever happened), attributes (a dict of your
         own), monitors (on top of those before); sites (names: it runs at one of them), requires (of the executor:
         "memory_gb >= 64 and 'avx512' in cpu").
@@ -118,6 +118,7 @@ class Submitter:
         backoff: Amount | None = None,
         walltime: Amount | None = None,
         replay: Amount | None = None,
+        idempotent: bool | None = None,
         name: str | None = None,
         priority: int | None = None,
         queue: str | None = None,
@@ -160,6 +161,7 @@ class Submitter:
                 "backoff": backoff,
                 "walltime": walltime,
                 "replay": replay,
+                "idempotent": idempotent,
                 "name": name,
                 "priority": priority,
                 "queue": queue,
@@ -200,6 +202,7 @@ class Submitter:
         backoff: Amount | None = None,
         walltime: Amount | None = None,
         replay: Amount | None = None,
+        idempotent: bool | None = None,
         name: str | None = None,
         priority: int | None = None,
         queue: str | None = None,
@@ -237,6 +240,7 @@ class Submitter:
                 "backoff": backoff,
                 "walltime": walltime,
                 "replay": replay,
+                "idempotent": idempotent,
                 "name": name,
                 "priority": priority,
                 "queue": queue,

@@ -66,6 +66,9 @@ def figure_lines(samples: Sequence[Sample]) -> list[str]:
         f"throughput   {last['throughput']:.1f} tasks/s, {last['throughput_60']:.1f} over the last minute",
         f"server       {last['cpu']:.1f} % CPU, {show_bytes(last['memory'])}, turn {last['turns']} of the journal",
     ]
+    if last.get("replicas"):
+        superseded, wasted = counted(last["superseded"], "attempt"), show_seconds(last["wasted"])
+        lines.insert(6, f"replicas     {last['replicas']}, {superseded} superseded: {wasted} of cores wasted")
     if last["hands"]:
         lines.insert(3, f"manual       {counted(last['hands'], 'task')}")
     if len(samples) > 1:
