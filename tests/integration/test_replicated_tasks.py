@@ -150,7 +150,9 @@ def test_a_task_that_is_not_idempotent_runs_once(service: Service) -> None:
         once.result(timeout=120)
         more.result(timeout=120)
     assert Path("once").read_text() == "x\n"
-    assert [row["attempt"] for row in sql(service, "select attempt from attempts where id in (select min(id) from tasks)")] == [1]
+    assert [
+        row["attempt"] for row in sql(service, "select attempt from attempts where id in (select min(id) from tasks)")
+    ] == [1]
 
 
 def test_a_session_is_told_when_the_server_does_not_replicate_as_it_wants(service: Service) -> None:

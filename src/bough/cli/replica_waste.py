@@ -1,4 +1,4 @@
-"""What replicas of running tasks have cost a run, from the jobs database: the figures of section 4.8 on Storage Affinity.
+"""What replicas of running tasks have cost a run, from the jobs database: the formulas of Storage Affinity, 4.8.
 
 CPU waste is the time of attempts that were ended because another one of the same task had succeeded, for each hour of
 those that succeeded, in percent; network waste the bytes that were moved for the former, for each byte of the job's

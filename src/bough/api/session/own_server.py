@@ -165,8 +165,8 @@ def check_replication(address: str, wanted: str) -> None:
     has = str(status.get("replication", "none"))
     if has != wanted:
         raise UserError(
-            f"replication is {wanted!r}, but the server was started with {has!r}: leave it out, or start the server with"
-            f" bough server start --replication {wanted}"
+            f"replication is {wanted!r}, but the server was started with {has!r}: leave it out, or start the server"
+            f" with bough server start --replication {wanted}"
         )
 
 

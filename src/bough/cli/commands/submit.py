@@ -49,9 +49,11 @@ EXAMPLES = (
 
 WORKFLOW = "default"
 _WHERE = ("sites", "requires")
+_AMOUNTS = ("cores", "memory", "gpus", "timeout", "retries", "replay", "priority")
 OF_COMMANDS = (
     *("array", "each_line", "after", "cores", "memory", "gpus", "resource", "timeout", "retries", "replay", "priority"),
-    *("idempotent", "group", "monitor", "rule", "checkpoint", "checkpoint_file", "sites", "requires", "setup", "container"),
+    *("group", "monitor", "rule", "checkpoint", "checkpoint_file", "sites", "requires", "setup", "container"),
+    "idempotent",
 )
 
 
@@ -163,7 +165,7 @@ def submit_command(args: argparse.Namespace, words: Sequence[str]) -> SubmittedW
         group=args.group or "",
         options={
             name: value
-            for name in ("cores", "memory", "gpus", "timeout", "retries", "replay", "idempotent", "priority", "name", *_WHERE)
+            for name in (*_AMOUNTS, "idempotent", "name", *_WHERE)
             if (value := getattr(args, name)) is not None
         }
         | ({"resources": _resources(args.resource)} if args.resource else {})

@@ -9,8 +9,8 @@ from bough.model.reuse_scope import MODES, RESUME
 
 _USAGE = (
     "usage: python -m bough.server --store DIR --name NAME --fd N [--client PID]"
-    " [--cores K] [--gpus N] [--pin] [--policy P] [--replication R] [--reuse MODE] [--script TOKEN] [--fail-fast] [--pickup N]"
-    " [--no-piggyback]"
+    " [--cores K] [--gpus N] [--pin] [--policy P] [--replication R] [--reuse MODE] [--script TOKEN] [--fail-fast]"
+    " [--pickup N] [--no-piggyback]"
 )
 
 
