@@ -157,13 +157,13 @@ class HostileReplication:
         for work in view.running():
             assert work.replicas < self.cap
             assert 0 <= work.since <= view.now
-            for executor in view.executors():
-                assert executor.free("cores") > 0
+            for place in view.executors():
+                assert place.free("cores") > 0
+                assert view.affinity(work, place) >= 0
                 if dice.random() < 0.5:
-                    yield Replicate(work.id, work.index, executor.id, "why \0 not")
+                    yield Replicate(work.id, work.index, place.id, "why \0 not")
             found = view.executor_for(work)
             assert found is None or view.may_run(work, found)
-            assert all(view.affinity(work, executor) >= 0 for executor in view.executors())
             if dice.random() < 0.1:
                 raise RuntimeError("this policy is broken")
         if dice.random() < 0.1:

@@ -24,6 +24,12 @@ from tests.unit.core.core_bench import check_waits
 
 TASKS, LENGTH = 6, 5  # loose tasks, and the elements of the array after them
 ARRAY = TASKS + 1
+OF_ATTEMPTS = ("start", "end", "fail", "give_back", "lock", "free")
+STEPS = (
+    *OF_ATTEMPTS,
+    *("start", "start", "start", "end", "fail", "free", "join", "join", "join", "back", "lose", "time", "time"),
+    *("kill", "cancel", "retry", "retry", "reset", "reset", "hold", "release", "release", "restart", "both", "drain"),
+)
 SEEN: Counter[str] = Counter()  # over all histories: that they are about what they are meant to be about
 
 
@@ -71,7 +77,9 @@ class World:
     def look(self, fact: facts.Fact) -> None:
         SEEN[type(fact).__name__] += 1
         if isinstance(fact, facts.Placed | facts.Replicated):
-            start, stop = (fact.index, fact.index + 1) if isinstance(fact, facts.Replicated) else (fact.start, fact.stop)
+            start, stop = (
+                (fact.index, fact.index + 1) if isinstance(fact, facts.Replicated) else (fact.start, fact.stop)
+            )
             for index in range(start, stop):
                 name = (fact.record, index, fact.attempt)
                 assert name not in self.numbers, "the number of an attempt is given twice"
@@ -94,52 +102,58 @@ class World:
         self.turn(executor(self.executors, cores or self.dice.choice([1, 1, 2])))
 
     def step(self) -> None:
-        dice = self.dice
-        order = dice.choice(self.sent[-12:]) if self.sent else None
-        target = Dep(On.TASK, dice.randrange(1, ARRAY + 1), 0)
-        if target.id == ARRAY:
-            target = Dep(On.TASK, ARRAY, dice.randrange(LENGTH))
-        what = dice.choice(
-            "start start start start end end fail fail give_back lose join join join back time time kill cancel retry"
-            " retry reset reset hold release release lock free free restart both drain".split()
-        )
-        if what in {"start", "end", "fail", "give_back", "lock", "free", "both"} and order is None:
-            return
-        if what in {"start", "end", "fail", "give_back", "lock", "free"}:
-            assert order is not None
-            at = dice.randrange(order.start, order.stop)
-            failure = Failure(dice.choice([Cause.EXIT, Cause.LOST, Cause.GIVEN_BACK, Cause.TIMEOUT]), "x")
-            said: arriving.News = {
-                "start": news.WorkStarted(order.span, at, at + 1),
-                "end": news.WorkSucceeded(order.span, at, at + 1, 1.0),
-                "fail": news.WorkFailed(order.span, at, failure),
-                "give_back": news.WorkReturned(order.span, at, at + 1),
-                "lock": news.TakeLock("l", order.span, at),
-                "free": news.FreeLock("l", order.span, at),
-            }[what]
-            self.turn(said)
-            self.turn(said)
-        elif what == "both":  # all attempts succeed in one turn
-            assert order is not None
-            alike = [one for one in self.sent if one.spec.id == order.spec.id]
-            dice.shuffle(alike)
-            self.turn(*(news.WorkSucceeded(one.span, one.start, one.stop, 1.0) for one in alike))
-        elif what == "lose":
-            self.turn(facts.ExecutorLost(dice.randrange(1, self.executors + 1), "gone"))
-        elif what == "drain" and dice.random() < 0.3:
-            self.turn(facts.ExecutorDrained(dice.randrange(1, self.executors + 1)))
-        elif what == "back":
-            self.turn(executor(dice.randrange(1, self.executors + 1), 1))
-        elif what == "join":
-            self.join()
-        elif what == "time":
-            self.now += dice.choice([0.1, 1.0, 30.0])
-            self.turn()
-        elif what == "restart":
-            self.machine = Machine.restore(self.machine.snapshot(), self.policies, seed=dice.randrange(99))
-            self.twin = Machine.restore(self.twin.snapshot(), self.policies)
+        """Something happens."""
+        what = self.dice.choice(STEPS)
+        if what in OF_ATTEMPTS:
+            self.answer(what)
         elif what in {"kill", "cancel", "retry", "reset", "hold", "release"}:
+            record = self.dice.randrange(1, ARRAY + 1)
+            target = Dep(On.TASK, record, self.dice.randrange(LENGTH) if record == ARRAY else 0)
             self.turn(getattr(news, what.capitalize())(target))
+        else:
+            getattr(self, what)()
+
+    def answer(self, what: str) -> None:
+        """An executor says something of an attempt, twice; many have been stopped or forgotten by then."""
+        dice = self.dice
+        order = dice.choice(self.sent[-12:])
+        at = dice.randrange(order.start, order.stop)
+        failure = Failure(dice.choice([Cause.EXIT, Cause.LOST, Cause.GIVEN_BACK, Cause.TIMEOUT]), "x")
+        said: arriving.News = {
+            "start": news.WorkStarted(order.span, at, at + 1),
+            "end": news.WorkSucceeded(order.span, at, at + 1, 1.0),
+            "fail": news.WorkFailed(order.span, at, failure),
+            "give_back": news.WorkReturned(order.span, at, at + 1),
+            "lock": news.TakeLock("l", order.span, at),
+            "free": news.FreeLock("l", order.span, at),
+        }[what]
+        self.turn(said)
+        self.turn(said)
+
+    def both(self) -> None:
+        """All attempts of a record ever made succeed in one turn."""
+        record = self.dice.choice(self.sent[-12:]).spec.id
+        alike = [one for one in self.sent if one.spec.id == record]
+        self.dice.shuffle(alike)
+        self.turn(*(news.WorkSucceeded(one.span, one.start, one.stop, 1.0) for one in alike))
+
+    def lose(self) -> None:
+        self.turn(facts.ExecutorLost(self.dice.randrange(1, self.executors + 1), "gone"))
+
+    def drain(self) -> None:
+        if self.dice.random() < 0.3:
+            self.turn(facts.ExecutorDrained(self.dice.randrange(1, self.executors + 1)))
+
+    def back(self) -> None:
+        self.turn(executor(self.dice.randrange(1, self.executors + 1), 1))
+
+    def time(self) -> None:
+        self.now += self.dice.choice([0.1, 1.0, 30.0])
+        self.turn()
+
+    def restart(self) -> None:
+        self.machine = Machine.restore(self.machine.snapshot(), self.policies, seed=self.dice.randrange(99))
+        self.twin = Machine.restore(self.twin.snapshot(), self.policies)
 
     def finish(self) -> None:
         """Whatever happened: once executors do their work, every task ends."""
@@ -162,7 +176,7 @@ class World:
 
 @pytest.mark.parametrize("policy", ["hostile", "wqr:cap=3", "tail:age=1s,factor=1", "wqr:age=20s"])
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_of_all_attempts_of_a_task_one_counts_whatever_happens(policy: str, seed: int) -> None:
     world = World(policy, seed)
     for _ in range(60):
@@ -172,5 +186,5 @@ def test_of_all_attempts_of_a_task_one_counts_whatever_happens(policy: str, seed
 
 def test_the_histories_above_were_about_replicas() -> None:
     if SEEN:  # it may be run alone
-        assert SEEN["Replicated"] > 100
-        assert SEEN["SpanEnded"] > 100
+        assert SEEN["Replicated"] > 50
+        assert SEEN["SpanEnded"] > 50

@@ -52,6 +52,13 @@ def duration(text: str) -> float:
     return _bounded(text, seconds, Duration)
 
 
+def yes_or_no(text: str) -> bool:
+    """Yes or no, of an option."""
+    if text not in {"yes", "no"}:
+        raise argparse.ArgumentTypeError(f"{text!r:.60} is neither yes nor no")
+    return text == "yes"
+
+
 def path_name(text: str) -> str:
     """The name of a file or folder, or the address of a database."""
     try:

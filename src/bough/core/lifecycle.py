@@ -19,7 +19,6 @@ from bough.core.records.array_record import (
     CANCELLED,
     DONE,
     FAILED,
-    OCCUPYING_STATES,
     PLACED,
     READY,
     RUNNING,

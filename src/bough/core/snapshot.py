@@ -292,8 +292,8 @@ def _replicas(state: State) -> KeptReplicas:
 
 
 def _restore_replicas(state: State, kept: KeptReplicas) -> None:
-    for record, *rest in kept.running:
-        state.replicas.note(state.records, Candidate(state.records[record], *rest))
+    for record, index, span, since, replicas in kept.running:
+        state.replicas.note(state.records, Candidate(state.records[record], index, span, since, replicas))
     state.replicas.started, state.replicas.waste, state.replicas_at = kept.started, kept.waste, kept.at
 
 

@@ -32,6 +32,7 @@ from bough.describe.plan import (
     read_growing,
     read_queue_name,
     read_site_names,
+    read_switch,
     show_growing,
     without_gc,
 )
@@ -57,12 +58,16 @@ class FlatTask(NamedTuple):
     sites: tuple[str, ...] = ()  # where it may run
     requires: str = ""  # of the executor's attributes
     queue: str = ""  # a named queue of the server
+    idempotent: bool = True  # False: it never runs twice at the same time
     line: int = 0  # where it begins, from 1; 0: it was not read from a text
 
 
 NAME = re.compile(r"[\w.+@%~-]+\Z")
 _OPTION = re.compile(r"[A-Za-z_]\w*=")
-_OPTIONS = ("after", "cores", "memory", "timeout", "retries", "in", "out", "monitor", "sites", "requires", "queue")
+_OPTIONS = (
+    *("after", "cores", "memory", "timeout", "retries", "in", "out", "monitor", "sites", "requires", "queue"),
+    "idempotent",
+)
 _MONITOR = "monitor="
 _WORD = re.compile(r"(?:monitor|requires)='[^']*'(?=\s|\Z)|\S+")
 
@@ -116,6 +121,7 @@ def show_task(task: FlatTask) -> str:
     if task.retries:
         words.append(f"retries={task.retries}")
     words += [f"queue={task.queue}"] if task.queue else []
+    words += [] if task.idempotent else ["idempotent=no"]
     if task.reads:
         words.append("in=" + show_paths(task.reads))
     if task.writes:
@@ -240,6 +246,7 @@ def _read_task(line: str, number: int, filename: str) -> FlatTask:
         sites=said.get("sites", ()),
         requires="".join(said.get("requires", ())),
         queue="".join(said.get("queue", ())),
+        idempotent="idempotent" not in said or bool(said["idempotent"]),
         line=number,
     )
 
@@ -304,6 +311,7 @@ _READERS: dict[str, Callable[[str, str], tuple[str, ...]]] = {
     "sites": lambda _, value: tuple(read_site_names(value)),
     "requires": lambda _, value: (read_quoted(value).strip(),),
     "queue": lambda _, value: (read_queue_name(value),),
+    "idempotent": lambda option, value: ("yes",) if read_switch(option, value) else (),
 }
 
 
@@ -391,5 +399,6 @@ def _plan_task(task: FlatTask, file: str) -> PlanTask:
         sites=list(task.sites),
         requires=task.requires,
         queue=task.queue,
+        idempotent=task.idempotent,
         where=Where(file, task.line),
     )

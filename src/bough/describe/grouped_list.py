@@ -57,6 +57,7 @@ _TASK_KEYS = (
     "affinity",
     "final",
     "memo",
+    "idempotent",
     "cores",
     "memory",
     "timeout",

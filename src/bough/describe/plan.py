@@ -97,6 +97,7 @@ class PlanTask(msgspec.Struct, omit_defaults=True):
     sites: list[str] = []  # where it may run; empty: anywhere
     requires: str = ""  # of the executor's attributes
     queue: QueueRef = ""  # the named queue of the server that it goes through
+    idempotent: bool = True  # False: it never runs twice at the same time
     where: Where = NOWHERE
 
     @property
@@ -396,7 +397,8 @@ def tidy(plan: Plan) -> Plan:
     return msgspec.structs.replace(plan, root=group(plan.root), source="")
 
 
-_SWITCHES = ("release", "affinity", "final", "memo")
+_SWITCHES = ("release", "affinity", "final", "memo", "idempotent")
+_USUALLY_ON = ("memo", "idempotent")
 _AMOUNTS: dict[str, tuple[str, Callable[[str], float]]] = {
     "cores": ("a number such as 2; 0 for a task that only waits", float),
     "memory": ("an amount such as 4GB", read_bytes),
@@ -416,7 +418,7 @@ _YES = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": 
 def put_on_task(task: PlanTask, key: str, value: str) -> None:
     """Give a task an attribute; ValueError says what would be right."""
     if key in _SWITCHES:
-        setattr(task, key, _switch(key, value))
+        setattr(task, key, read_switch(key, value))
     elif key in GROWING:
         amount, growth = read_growing(key, value)
         setattr(task, key, amount)
@@ -446,8 +448,8 @@ def of_task(task: PlanTask) -> Iterator[tuple[str, str]]:
     if task.after:
         yield "after", ",".join(task.after)
     for key in _SWITCHES:
-        if getattr(task, key) is not (key == "memo"):
-            yield key, "no" if key == "memo" else "yes"
+        if getattr(task, key) is not (key in _USUALLY_ON):
+            yield key, "no" if key in _USUALLY_ON else "yes"
     for key in _TASK_AMOUNTS:
         value = getattr(task, key)
         if value != (1 if key == "cores" else 0):
@@ -472,7 +474,7 @@ def read_queue_name(value: str) -> str:
 def put_on_group(group: PlanGroup, key: str, value: str) -> None:
     """Give a group an attribute; ValueError says what would be right."""
     if key in _GROUP_SWITCHES:
-        setattr(group, key, _switch(key, value))
+        setattr(group, key, read_switch(key, value))
     elif key in _GROUP_AMOUNTS:
         setattr(group, key, read_amount(key, value))
     elif key in MONITORS:
@@ -513,7 +515,8 @@ _WHERE: dict[str, Callable[[str], list[str] | str]] = {
 }
 
 
-def _switch(key: str, value: str) -> bool:
+def read_switch(key: str, value: str) -> bool:
+    """Whether a value says yes; ValueError says what would be right."""
     found = _YES.get(value.lower())
     if found is None:
         raise ValueError(f"{key}={value}: expected yes or no")

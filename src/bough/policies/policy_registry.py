@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -118,7 +118,7 @@ def load_replication(text: str) -> ReplicationPolicy | None:
     if own is None:
         return _load("replication", _REPLICATION, name)
     options = dict(one.partition("=")[::2] for one in rest.split(",")) if colon else {}
-    read: dict[str, float] = {}
+    read: dict[str, Any] = {}
     try:
         if "cap" in options:
             read["cap"] = within("cap", int(options.pop("cap")), _Replicas)

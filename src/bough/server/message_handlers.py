@@ -507,6 +507,7 @@ class Answers:
                 for executor in self._peers.executors.values()
             ],
             "run": self._info.run,
+            "replication": self._info.replication,
         }
 
     def _state(self, _: ClientPeer, question: questions.State) -> object:

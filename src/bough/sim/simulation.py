@@ -15,8 +15,8 @@ from typing import Generic, TypeVar, assert_never
 from bough.core.machine import Machine
 from bough.errors import InternalError
 from bough.model.events.arriving import News
-from bough.model.events.news import WorkStarted
 from bough.model.events.facts import ExecutorLost, Fact, MemoLookedUp, PilotEnded, PilotQueued
+from bough.model.events.news import WorkStarted
 from bough.model.events.orders import (
     AnswerTake,
     AskForPilot,
@@ -200,8 +200,8 @@ class Simulation:
                 for one in order.singly():
                     self._schedule(self._executor(order.executor).take(one, self._model))
             case StopSpan():
-                said, started = self._executor(order.executor).stop(order, self._model)
-                self.at(self.now, *said)
+                back, started = self._executor(order.executor).stop(order, self._model)
+                self.at(self.now, *back)
                 self._schedule(started)
             case Refuse():
                 self.refusals.append(order.message)

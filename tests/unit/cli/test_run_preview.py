@@ -72,4 +72,5 @@ def test_a_dry_run_shows_what_is_missing(filled: Workshop, bough: Call) -> None:
         "sites": [],
         "requires": "",
         "queue": "",
+        "idempotent": True,
     }

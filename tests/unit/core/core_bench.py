@@ -39,9 +39,7 @@ class Bench:
         replication: ReplicationPolicy | None = None,
         **amounts: object,
     ) -> None:
-        self.policies = Policies(
-            policy or Fifo(), provisioning=Provisioner(AllAtOnce()), replication=replication
-        )
+        self.policies = Policies(policy or Fifo(), provisioning=Provisioner(AllAtOnce()), replication=replication)
         self.machine = Machine(self.policies)
         self.twin = Machine(self.policies)
         self.now = 0.0

@@ -49,7 +49,7 @@ def test_the_waste_is_what_the_ended_attempts_took() -> None:
 def test_a_replica_ends_at_once_and_its_host_goes_on() -> None:
     sim = run("wqr", tasks=4)
     assert intervals(sim)[4].end == 20.0
-    assert sim._executors[4].busy == pytest.approx(20.0)  # noqa: SLF001
+    assert sim._executors[4].busy == pytest.approx(20.0)
     assert sim.machine.state.executors[4].cores_free == 1
 
 

@@ -55,6 +55,7 @@ HOME = ".bough"
 LOG = "server.log"
 LOCAL = "local"  # the site that is this machine
 _POLICY = "fifo"  # the placement policy of those who give none
+NO_REPLICATION = "none"
 _MOST_TRIED = 100  # stores that others took while we asked
 
 
@@ -64,8 +65,8 @@ _MOST_TRIED = 100  # stores that others took while we asked
 class RunDefaults(NamedTuple):
     """Defaults of the sessions that are opened while a run lasts."""
 
-    # Keys: server, name, store, cores, policy, reuse, fresh, fail_fast, echo, numbers, sites, queue. A missing key is
-    # silent.
+    # Keys: server, name, store, cores, policy, replication, reuse, fresh, fail_fast, echo, numbers, sites, queue. A
+    # missing key is silent.
     options: Mapping[str, object] = {}
     runs_commands: bool = False  # what commands need is loaded while the server starts
     describes: bool = False  # a whole description is submitted: what the workflow holds need not be told to the session
@@ -327,6 +328,16 @@ def read_policy(name: object) -> str:
     return known
 
 
+def read_replication(text: object) -> str:
+    """The name and options of a replication policy that there is."""
+    known: str = within("replication", text, Word)
+    if known != NO_REPLICATION:
+        from bough.policies.policy_registry import load_replication  # late: most sessions have none
+
+        load_replication(known)
+    return known
+
+
 # --- the server of an embedded session -----------------------------------------------------------------
 
 
@@ -346,6 +357,7 @@ class EmbeddedHost:
         store: str | os.PathLike[str] | None,
         reuse: ReuseMode,
         policy: str | None,
+        replication: str | None,
         fail_fast: bool | None,
         gpus: int | None,
         pin: bool,
@@ -358,6 +370,8 @@ class EmbeddedHost:
         self.cores = read_cores(setting("cores", cores))
         self.new_record: Callable[[], RecordId]  # once it is connected
         options = ["--cores", f"{self.cores:g}", "--policy", read_policy(setting("policy", policy, _POLICY))]
+        replicates = read_replication(setting("replication", replication, NO_REPLICATION))
+        options += ["--replication", replicates] if replicates != NO_REPLICATION else []
         options += ["--reuse", reuse, "--script", script_run()]
         self.gpus = None if gpus is None else within("gpus", gpus, Gpus)
         options += ["--gpus", str(self.gpus)] if self.gpus is not None else []

@@ -45,8 +45,11 @@ T = TypeVar("T")
 # --- the server -----------------------------------------------------------------------------------------
 
 
-def find_or_start() -> str:
-    """The address of the user's own server, which is there and answers; it is started if there is none."""
+def find_or_start(replication: str | None = None) -> str:
+    """The address of the user's own server, which is there and answers; it is started if there is none.
+
+    One that is started has the replication policy that is given.
+    """
     until = time.monotonic() + _PATIENCE
     while True:
         found = _running()
@@ -54,7 +57,7 @@ def find_or_start() -> str:
             return found
         with _starting() as is_ours:
             if is_ours and not is_held(home.server_dir()):  # else one is just starting, or ending
-                _start(until)
+                _start(until, [f"--replication={replication}"] if replication is not None else [])
                 continue
         if time.monotonic() > until:
             raise SiteError(
@@ -97,13 +100,13 @@ def _starting() -> Iterator[bool]:
             yield True
 
 
-def _start(until: float) -> None:
+def _start(until: float, words: Sequence[str]) -> None:
     """Start a server, and wait until it is there."""
     path = os.path.join(home.make_server_dir(), _LOG)
     with open(path, "ab", opener=private.opener) as log:
         begin = log.seek(0, os.SEEK_END)
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "bough.cli.main", "server", "start", "--until-idle"],
+            [sys.executable, "-P", "-m", "bough.cli.main", "server", "start", "--until-idle", *words],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -132,20 +135,20 @@ def _last_line(path: str, begin: int) -> str:
 # --- its sites ------------------------------------------------------------------------------------------
 
 
-def server_for(names: Sequence[str]) -> str:
+def server_for(names: Sequence[str], replication: str | None = None) -> str:
     """The address of the user's own server, which knows these sites."""
 
     def settle(address: str) -> str:
         settle_sites(address, names)
         return address
 
-    return asked_of_own(settle)
+    return asked_of_own(settle, replication)
 
 
-def asked_of_own(ask: Callable[[str], T]) -> T:
+def asked_of_own(ask: Callable[[str], T], replication: str | None = None) -> T:
     """Ask the user's own server something, by its address; one that ends meanwhile is followed by the next."""
     for left in reversed(range(_TRIES)):
-        address = find_or_start()
+        address = find_or_start(replication)
         try:
             return ask(address)
         except PeerLost:
@@ -153,6 +156,18 @@ def asked_of_own(ask: Callable[[str], T]) -> T:
                 raise
             time.sleep(_LOOK)
     raise AssertionError("the last try returns or raises")
+
+
+def check_replication(address: str, wanted: str) -> None:
+    """See that a server has the replication policy that a session wants: it is the server's to choose one."""
+    with _Questions(address) as server:
+        status = server.ask(questions.Status())
+    has = str(status.get("replication", "none"))
+    if has != wanted:
+        raise UserError(
+            f"replication is {wanted!r}, but the server was started with {has!r}: leave it out, or start the server"
+            f" with bough server start --replication {wanted}"
+        )
 
 
 def settle_sites(address: str, names: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
 
@@ -129,6 +130,9 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
             any earlier run has done. "never": nothing. See also `bough.memo` and the option memo of tasks.
         fresh: True is short for reuse="never".
         policy: the placement policy, "fifo" (the default) or "sjf".
+        replication: whether idle executors run what others run, too: "none" (the default), "wqr", "tail" or
+            "storage-affinity", with options as in "wqr:cap=2,age=30s". The first success counts. It is for sessions
+            with several executors: those that name sites, or a server that was started with it.
         fail_fast: stop at the first failure.
         max_workers: the same as cores, by the name that `ProcessPoolExecutor` has for it.
         initializer: called as `initializer(*initargs)` in each worker, before the first function it runs.
@@ -156,6 +160,7 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         reuse: ReuseMode | None = None,
         fresh: bool | None = None,
         policy: str | None = None,
+        replication: str | None = None,
         fail_fast: bool | None = None,
         max_workers: int | None = None,
         initializer: Callable[..., object] | None = None,
@@ -184,8 +189,13 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         if "BOUGH_TASK" in os.environ or "BOUGH_RUN" in os.environ:
             raise UserError("a task cannot open a session of its own; use bough.here().session() inside a task")
         server, find = launch.server_address(address), None
+        replicates = launch.setting("replication", replication)
         if self.sites and (server or self.sites != (launch.LOCAL,)):
-            server, find = self._server_with_sites(server, cores=cores, store=store)
+            server, find = self._server_with_sites(server, replicates, cores=cores, store=store)
+        if server and replicates is not None:
+            from bough.api.session.own_server import check_replication
+
+            check_replication(server, launch.read_replication(replicates))
         mode = launch.reuse_mode(reuse, fresh)
         self.directory = os.getcwd()  # where it was opened; relative paths of its commands begin here
         if server:
@@ -202,6 +212,7 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
                 store=store,
                 reuse=mode,
                 policy=policy,
+                replication=replication,
                 fail_fast=fail_fast,
                 gpus=gpus,
                 pin=pin,
@@ -216,7 +227,9 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         self._open()
         self._show(echo, progress)
 
-    def _server_with_sites(self, server: str | None, **given: object) -> tuple[str, Callable[[], str] | None]:
+    def _server_with_sites(
+        self, server: str | None, replicates: object, **given: object
+    ) -> tuple[str, Callable[[], str] | None]:
         """The server that was named, or the user's own, with what finds it again: it knows the session's sites."""
         from bough.api.session import own_server
 
@@ -225,7 +238,8 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
             return server, None
         said = {option: launch.setting(option, value) for option, value in given.items()}
         launch.refuse_beside_sites(self.sites, **said)
-        return own_server.server_for(self.sites), own_server.find_or_start
+        wanted = None if replicates is None else launch.read_replication(replicates)
+        return own_server.server_for(self.sites, wanted), partial(own_server.find_or_start, wanted)
 
     def _prepare(self) -> None:
         """What there is before the connection; modules are loaded here while the server starts."""

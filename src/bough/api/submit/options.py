@@ -50,7 +50,7 @@ NAMES = (
     *("cores", "memory", "gpus", "resources", "timeout", "retries", "backoff"),
     *("walltime", "replay", "name", "after", "priority", "memo"),
     *("release", "affinity", "final", "attributes", "monitors", "checkpoint", "checkpoint_file"),
-    *("sites", "requires", "queue"),
+    *("sites", "requires", "queue", "idempotent"),
 )
 NO_PLAN = BlobId(b"")
 BESIDE = -1  # in the place of `TaskExtras.same_host_as`: where the task before it ran, whichever that will be
@@ -217,7 +217,7 @@ def read_queue(value: object) -> str:
 
 
 def _limits(base: Limits, said: Mapping[str, object]) -> Limits:
-    if not said.keys() & {"timeout", "memory", "retries", "backoff", "walltime", "replay"}:
+    if not said.keys() & {"timeout", "memory", "retries", "backoff", "walltime", "replay", "idempotent"}:
         return base
     memory, memory_growth = base.memory, base.memory_growth
     if "memory" in said:
@@ -251,6 +251,7 @@ def _limits(base: Limits, said: Mapping[str, object]) -> Limits:
         resend_after=seconds["replay"],
         memory_growth=memory_growth,
         timeout_growth=timeout_growth,
+        idempotent=_yes("idempotent", said["idempotent"]) if "idempotent" in said else base.idempotent,
     )
 
 

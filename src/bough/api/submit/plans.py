@@ -304,7 +304,7 @@ class _Submission:
 
     def _kind(self, said: PlanTask) -> tuple[Needs, Limits]:
         """What a task needs and what limits it, the same objects for equal tasks."""
-        key = (*_needs_key(said), said.timeout, said.retries, said.memory_growth, said.timeout_growth)
+        key = (*_needs_key(said), said.timeout, said.retries, said.memory_growth, said.timeout_growth, said.idempotent)
         found = self._kinds.get(key)
         if found is None:
             needs = needs_of(said, self._session.base_needs)
@@ -314,6 +314,7 @@ class _Submission:
                 retries=said.retries,
                 memory_growth=said.memory_growth,
                 timeout_growth=said.timeout_growth,
+                idempotent=said.idempotent,
             )
             found = self._kinds[key] = (needs, NO_LIMITS if limits == NO_LIMITS else limits)
         return found

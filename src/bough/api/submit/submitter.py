@@ -60,11 +60,11 @@ class Submitter:
     def options(self, **options: object) -> SubmitterWithOptions:
         """The same with options for what is submitted through it.
 
-        cores, memory, gpus, resources (a dict), timeout, retries, backoff, walltime, replay, name, after, priority,
-        queue (a named queue of the server), memo; release (what waits for its group may start when it is done),
-        affinity (it runs where the task before it ran), final (it runs whatever happened), attributes (a dict of your
-        own), monitors (on top of those before); sites (names: it runs at one of them), requires (of the executor:
-        "memory_gb >= 64 and 'avx512' in cpu").
+        cores, memory, gpus, resources (a dict), timeout, retries, backoff, walltime, replay, idempotent (False: never
+        run it twice at the same time, see replication), name, after, priority, queue (a named queue of the server),
+        memo; release (what waits for its group may start when it is done), affinity (it runs where the task before it
+        ran), final (it runs whatever happened), attributes (a dict of your own), monitors (on top of those before);
+        sites (names: it runs at one of them), requires (of the executor: "memory_gb >= 64 and 'avx512' in cpu").
         """
         return SubmitterWithOptions(self._session, self._read(options), self)
 
@@ -119,6 +119,7 @@ class Submitter:
         backoff: Amount | None = None,
         walltime: Amount | None = None,
         replay: Amount | None = None,
+        idempotent: bool | None = None,
         name: str | None = None,
         priority: int | None = None,
         queue: str | None = None,
@@ -164,6 +165,7 @@ class Submitter:
                 "backoff": backoff,
                 "walltime": walltime,
                 "replay": replay,
+                "idempotent": idempotent,
                 "name": name,
                 "priority": priority,
                 "queue": queue,
@@ -204,6 +206,7 @@ class Submitter:
         backoff: Amount | None = None,
         walltime: Amount | None = None,
         replay: Amount | None = None,
+        idempotent: bool | None = None,
         name: str | None = None,
         priority: int | None = None,
         queue: str | None = None,
@@ -243,6 +246,7 @@ class Submitter:
                 "backoff": backoff,
                 "walltime": walltime,
                 "replay": replay,
+                "idempotent": idempotent,
                 "name": name,
                 "priority": priority,
                 "queue": queue,

@@ -103,6 +103,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_checkpoint_arguments(parser)
     parser.add_argument("--policy", metavar="NAME", help="the placement policy, such as fifo (default) or sjf")
     parser.add_argument(
+        "--replication",
+        metavar="NAME",
+        help="whether idle executors run what others run, too: none (default), wqr, tail, storage-affinity;"
+        " wqr:cap=2,age=30s",
+    )
+    parser.add_argument(
         "--fresh",
         action="store_true",
         help="run everything, also what earlier runs have done (the same as --reuse never)",
@@ -199,6 +205,7 @@ def _options(args: argparse.Namespace) -> dict[str, object]:
         "store": args.store,
         "cores": args.cores,
         "policy": args.policy,
+        "replication": args.replication,
         "reuse": _reuse(args),
         "fail_fast": args.fail_fast or None,
         "echo": args.echo or None,

@@ -79,6 +79,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " available (default: adaptive)",
     )
     start.add_argument(
+        "--replication",
+        default="none",
+        metavar="NAME[:OPTIONS]",
+        help="whether idle executors run what others run, too: none (default), wqr, tail or storage-affinity, as in"
+        " wqr:cap=2,age=30s",
+    )
+    start.add_argument(
         "--max-pilots", type=count, default=0, metavar="N", help="pilots that all sites together may have (no bound)"
     )
     start.add_argument(
@@ -133,6 +140,7 @@ def _start(args: argparse.Namespace, output: Output) -> int:
         args.provisioning,
         args.max_pilots,
         args.max_tasks,
+        args.replication,
         args.until_idle,
     )
     begin_log(args)
@@ -141,6 +149,7 @@ def _start(args: argparse.Namespace, output: Output) -> int:
     words = ["server", "start", "--store", settings.place]
     words += ["--name", args.name, "--policy", args.policy]
     words += [f"--provisioning={args.provisioning}", f"--max-pilots={args.max_pilots}", f"--max-tasks={args.max_tasks}"]
+    words += [f"--replication={args.replication}"]
     words += ["--heartbeat", f"{args.heartbeat:g}", "--reconnect", f"{args.reconnect:g}"]
     if args.listen:
         words += ["--listen", args.listen]

@@ -124,6 +124,9 @@ def figure_lines(samples: Sequence[Sample]) -> list[str]:
         alive, used, idle, startup, wasted = _hours_of([amount / _HOUR for amount in amounts])
         parts = f"{used} used, {idle} idle, {startup} start-up, {wasted} wasted"
         lines.append(f"core-hours   {alive} at {site}: {parts}")
+    if last.get("replicas"):
+        superseded, wasted = counted(last["superseded"], "attempt"), show_seconds(last["wasted"])
+        lines.insert(6, f"replicas     {last['replicas']}, {superseded} superseded: {wasted} of cores wasted")
     if last["hands"]:
         lines.insert(3, f"manual       {counted(last['hands'], 'task')}")
     if len(samples) > 1:

@@ -14,6 +14,7 @@ from bough.api.display.surroundings import show_seconds
 from bough.cli.commands.stats import figure_lines
 from bough.cli.option_values import amount, count
 from bough.cli.output import Output, table_lines
+from bough.cli.replica_waste import replica_waste, waste_line
 from bough.cli.targets.jobs_database import OpenDatabase, Workflow, as_int, open_database
 from bough.cli.targets.locate import add_store_arguments
 from bough.cli.targets.selection import add_selector_arguments, choose_run, open_selected, pick, read_request
@@ -139,10 +140,15 @@ def _overview(database: OpenDatabase, number: int, output: Output) -> None:
         "said": said,
         "core_hours": usage,
     }
+    waste = replica_waste(database, number)
+    if waste is not None:
+        value["replication"] = waste
 
     def text() -> list[str]:
         lines = [_headline(runs[0], live=live), *tree_lines(str(runs[0]["name"] or "workflow"), counts)]
         lines += [_usage_line(one) for one in usage]
+        if waste is not None:
+            lines.append(waste_line(waste))
         if said:
             lines += ["", *said_lines(said[:SHOWN])]
         if rows:

@@ -28,6 +28,7 @@ from bough.cli.option_values import (
     path_name,
     ruled,
     whole,
+    yes_or_no,
 )
 from bough.cli.output import Output, choose
 from bough.cli.profiles import add_profile_argument, apply_profiles
@@ -48,9 +49,11 @@ EXAMPLES = (
 
 WORKFLOW = "default"
 _WHERE = ("sites", "requires")
+_AMOUNTS = ("cores", "memory", "gpus", "timeout", "retries", "replay", "priority")
 OF_COMMANDS = (
     *("array", "each_line", "after", "cores", "memory", "gpus", "resource", "timeout", "retries", "replay", "priority"),
     *("group", "monitor", "rule", "checkpoint", "checkpoint_file", "sites", "requires", "setup", "container"),
+    "idempotent",
 )
 
 
@@ -81,6 +84,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--replay",
         metavar="TIME",
         help="send it again when nothing was heard of it for so long; give more than it ever runs",
+    )
+    parser.add_argument(
+        "--idempotent",
+        type=yes_or_no,
+        metavar="yes|no",
+        help="no: never run it twice at the same time, see bough server start --replication",
     )
     add_monitor_argument(parser)
     add_rule_argument(parser)
@@ -156,7 +165,7 @@ def submit_command(args: argparse.Namespace, words: Sequence[str]) -> SubmittedW
         group=args.group or "",
         options={
             name: value
-            for name in ("cores", "memory", "gpus", "timeout", "retries", "replay", "priority", "name", *_WHERE)
+            for name in (*_AMOUNTS, "idempotent", "name", *_WHERE)
             if (value := getattr(args, name)) is not None
         }
         | ({"resources": _resources(args.resource)} if args.resource else {})

@@ -29,9 +29,11 @@ from bough.model.events import facts
 from bough.model.events.facts import Fact
 from bough.model.events.orders import Order, SendSpan
 from bough.model.ids import BlobId, RecordId, Seconds, SpanId
+from bough.model.tasks import Page
 from bough.policy.interface import AskAgain, ExecutorView, Replicate, ReplicationPolicy, RunningWork
 
 _MOST_REFUSED = 1000  # unlawful wishes in a row before a policy is not asked further in a turn
+_NO_PAGES: tuple[Page, ...] = ()
 _LONGEST = 1000  # characters of a reason
 
 
@@ -80,7 +82,7 @@ def _follow(
         if isinstance(wish, AskAgain):
             view.ask_at(wish.when)
             continue
-        found = view.lawful(wish) if isinstance(wish, Replicate) else None
+        found = view.lawful(wish)
         if found is None:
             refused += 1
             if refused > _MOST_REFUSED:
@@ -98,7 +100,7 @@ def _send(
     record, index, text = candidate.record, candidate.index, _plain(reason)
     span = SpanId(state.last_span + 1)
     if isinstance(record, TaskRecord):
-        attempt, pages = record.attempt + 1, ()
+        attempt, pages = record.attempt + 1, _NO_PAGES
     else:
         attempt, pages = record.attempts.get(index, 1) + 1, record.pages(index, index + 1)
     fact = facts.Replicated(span, RecordId(record.id), index, attempt, executor.id, text)
@@ -108,9 +110,7 @@ def _send(
     watch: tuple[BlobId, ...] = state.watch.plans_of(record, index) if record.queue.workflow.watched else ()
     spec = record.spec if not record.queue.needs.queue else capped(record.spec, record.queue.named)
     mean = record.runtime.mean
-    orders.append(
-        SendSpan(executor.id, span, spec, index, index + 1, attempt, pages, mean, watch=watch, replica=True)
-    )
+    orders.append(SendSpan(executor.id, span, spec, index, index + 1, attempt, pages, mean, watch=watch, replica=True))
     return fact
 
 
@@ -199,8 +199,10 @@ class StateReplicationView:
         if not executor.is_open():
             self._state.open_executors.pop(executor.id, None)
 
-    def lawful(self, wish: Replicate) -> tuple[Candidate, ExecutorRecord] | None:
-        """What a wish names, if it may be carried out."""
+    def lawful(self, wish: object) -> tuple[Candidate, ExecutorRecord] | None:
+        """What a wish names, if it is one and may be carried out."""
+        if not isinstance(wish, Replicate):
+            return None
         state = self._state
         candidate = state.replicas.get(state.records, wish.record, wish.index)
         executor = self._idle.get(wish.executor)
@@ -250,4 +252,3 @@ class StateReplicationView:
         if record.place in state.hosts and executor.host != record.place:
             return False
         return executor.fits(record) and executor.ends_before(record, state.now)
-

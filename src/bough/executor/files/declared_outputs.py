@@ -1,9 +1,9 @@
 """Declared outputs of a command: written under a hidden name, shown on success, deleted on failure.
 
 Rules: a final name appears only once its command has succeeded with all of its outputs. When two attempts of a task run
-at a time, a replica or because one was given up too early, the outputs of the one that shows them first stay, and both report the
-same files. A file that anybody else wrote there while the command ran is replaced, as any program would do that writes
-there, and never reported as the command's own.
+at a time, as a replica or because one was given up too early, the outputs of the one that shows them first stay, and
+both report the same files. A file that anybody else wrote there while the command ran is replaced, as any program would
+do that writes there, and never reported as the command's own.
 
 An attempt signs what it shows (an extended attribute: task, size and time), so that another attempt knows it from a
 stranger's file. Where a file system keeps no such attributes, the same bytes are proof enough.

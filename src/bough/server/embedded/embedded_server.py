@@ -280,7 +280,8 @@ def _is_leaving(server: dict[str, object]) -> bool:
 
 def open_run(options: ServerOptions) -> tuple[SqliteStore, Machine, RunInfo]:
     """Open the store, settle what a crashed run left, and begin a new run."""
-    policies = load_policies(options.policy)  # first: an unknown name shall leave no trace
+    # first: an unknown name shall leave no trace
+    policies = load_policies(options.policy, replication=options.replication)
     with reported(options.store):
         make_store_folders(options.store)
         note_place(options.store)
@@ -336,6 +337,7 @@ def open_run(options: ServerOptions) -> tuple[SqliteStore, Machine, RunInfo]:
         memos=memos,
         reuse=reuse,
         tuning=options.tuning,
+        replication=options.replication,
     )
     return store, machine, info
 

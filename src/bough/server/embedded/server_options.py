@@ -9,8 +9,8 @@ from bough.model.reuse_scope import MODES, RESUME
 
 _USAGE = (
     "usage: python -m bough.server --store DIR --name NAME --fd N [--client PID]"
-    " [--cores K] [--gpus N] [--pin] [--policy P] [--reuse MODE] [--script TOKEN] [--fail-fast] [--pickup N]"
-    " [--no-piggyback]"
+    " [--cores K] [--gpus N] [--pin] [--policy P] [--replication R] [--reuse MODE] [--script TOKEN] [--fail-fast]"
+    " [--pickup N] [--no-piggyback]"
 )
 
 
@@ -19,12 +19,13 @@ class ServerOptions:
 
     __slots__ = (
         *("client", "cores", "fail_fast", "fd", "gpus", "name", "pin", "policy", "reuse", "script", "store"),
-        "tuning",
+        *("replication", "tuning"),
     )
 
     def __init__(self, words: list[str]) -> None:
         self.store = self.name = ""
         self.policy = "fifo"
+        self.replication = "none"
         self.fd = -1
         self.client = os.getppid()
         self.cores = 0.0
@@ -53,7 +54,7 @@ class ServerOptions:
     def _set(self, word: str, value: str) -> None:
         name = word.removeprefix("--")
         try:
-            if word in {"--name", "--policy", "--script"} or (word == "--reuse" and value in MODES):
+            if word in {"--name", "--policy", "--replication", "--script"} or (word == "--reuse" and value in MODES):
                 setattr(self, name, value)
             elif word in {"--fd", "--client"}:  # our parent may be gone, and another one in its place, before we look
                 setattr(self, name, int(value))

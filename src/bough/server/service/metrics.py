@@ -65,6 +65,9 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     turns: int  # of the journal
     records: int = 0  # tasks and arrays in memory: those of running workflows, and of the last that finished
     workflows: int = 0  # in memory
+    replicas: int = 0  # that were made of running tasks, since the journal began
+    superseded: int = 0  # attempts that were ended because another one of the same task succeeded
+    wasted: float = 0.0  # core-seconds of these
 
 
 class Statistics:
@@ -116,6 +119,7 @@ class Statistics:
         """How things are now."""
         now, queries = time.time(), self._queries
         counts, executors = self._states(), queries.executor_counts(self._peers.executors)
+        waste = queries.waste()
         cpu = time.process_time()
         last = self.samples[-1] if self.samples else None
         at = self._loop.time()  # not the time of day, which may be changed
@@ -148,6 +152,9 @@ class Statistics:
             turns=queries.turn,
             records=queries.record_count,
             workflows=queries.workflow_count,
+            replicas=waste.made,
+            superseded=waste.superseded,
+            wasted=waste.seconds,
         )
 
     def _states(self) -> dict[str, int]:

@@ -25,7 +25,7 @@ from bough.core.queries.facade import Queries
 from bough.errors import BoughError, SiteError, StoreFailed, StoreHeld
 from bough.model.dispatch_tuning import DispatchTuning
 from bough.model.events.facts import RunOpened
-from bough.policies.policy_registry import PROVISIONING, load_policies
+from bough.policies.policy_registry import NO_REPLICATION, PROVISIONING, load_policies
 from bough.policy.interface import Policies
 from bough.server import cleanup, socket_path
 from bough.server.peer_connection import PeerConnection
@@ -76,11 +76,12 @@ class ServiceSettings(msgspec.Struct, frozen=True):
     provisioning: str = PROVISIONING
     max_pilots: int = 0  # of all sites together; 0: no bound
     max_tasks: int = 0  # that executors have at once; 0: no bound
+    replication: str = NO_REPLICATION
     until_idle: float = 0.0  # seconds without work and clients after which it ends, with its pilots; 0: never
 
     def policies(self) -> Policies:
         """As they are named here."""
-        return load_policies(self.policy, self.provisioning, self.max_pilots, self.max_tasks)
+        return load_policies(self.policy, self.provisioning, self.max_pilots, self.max_tasks, self.replication)
 
     @property
     def folder(self) -> str:
@@ -213,6 +214,7 @@ class Service:
             memos=True,
             embedded=False,
             tuning=settings.tuning,
+            replication=settings.replication,
             token=token,
         )
         with reported(settings.folder):

@@ -31,7 +31,6 @@ from bough.stores.jobs.rows import (
 )
 from bough.stores.jobs.tables import JobsTables
 
-
 FASTER: Final = "another attempt was first"
 
 
@@ -208,7 +207,9 @@ class TaskFold:
 
     def _others(self, row: TaskRow, span: int) -> list[OpenSpan]:
         """The other attempts of a task that executors have, the newest last."""
-        return [self._tables.open[number] for number in sorted(self._tables.of_record.get(row.id, ())) if number != span]
+        return [
+            self._tables.open[number] for number in sorted(self._tables.of_record.get(row.id, ())) if number != span
+        ]
 
     def _continue_elsewhere(self, row: TaskRow) -> None:
         """One of several attempts has ended: the row is that of the newest that is left."""
@@ -353,7 +354,7 @@ class ArrayRangeFold:
         span = self._tables.open.get(fact.span)
         fold, index = self._tables.array(row), fact.index
         if fact.retry_at >= 0 and span and self._others(row, fact.span, index):
-            self._end_attempt(span, index, now, _ended_as(fact.failure), fact.failure)
+            self._end_attempt(span, index, now, _ended_as(fact.failure), failure=fact.failure)
             self._promote(row, index)
             return
         fold.move(index, index + 1, moves.WAIT if fact.retry_at >= 0 else moves.FAIL)
@@ -534,7 +535,7 @@ class ArrayRangeFold:
             if span.row and lost is None:
                 self._tables.drop_attempt(span.row)
             elif span.row:
-                self._end_attempt(span, index, now, "lost", Failure(Cause.LOST, lost or ""))
+                self._end_attempt(span, index, now, "lost", failure=Failure(Cause.LOST, lost or ""))
             elif others:
                 self._tables.take_from_span(span, index, index + 1)
                 self._promote(row, index)
@@ -550,7 +551,7 @@ class ArrayRangeFold:
             self._tables.touch(first)
 
     def _end_attempt(
-        self, span: OpenSpan, index: int, now: float, state: str, failure: Failure | None = None, message: str = ""
+        self, span: OpenSpan, index: int, now: float, state: str, *, failure: Failure | None = None, message: str = ""
     ) -> None:
         """One of several attempts of an element has ended."""
         host = self._tables.host(span.executor)
@@ -568,7 +569,7 @@ class ArrayRangeFold:
         for index in [one for one in self._tables.replicas.get(row.id, ()) if start <= one < stop]:
             for span in self._others(row, 0, index):
                 if span.row:
-                    self._end_attempt(span, index, now, "cancelled", failure)
+                    self._end_attempt(span, index, now, "cancelled", failure=failure)
 
     def _range(self, row: TaskRow, now: float, place: tuple[int, int], to: TaskState, failure: Failure | None) -> None:
         """Bring elements to a state that is kept as ranges."""

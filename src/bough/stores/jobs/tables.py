@@ -162,7 +162,9 @@ class JobsTables:
         self.success = success
         self.open: dict[int, OpenSpan] = {}
         self.of_record: dict[int, set[int]] = {}  # open spans by record
-        self.replicas: dict[int, set[int]] = {}  # elements of arrays that were replicated, by record, until they succeed
+        self.replicas: dict[
+            int, set[int]
+        ] = {}  # elements of arrays that were replicated, by record, until they succeed
         self.gathered: dict[str, list[tuple[object, ...]]] = {name: [] for name in GATHERED}
         self.attempts: dict[tuple[int, int, int, int], AttemptRow] = {}
         self.span_rows: list[SpanRow] = []
@@ -486,6 +488,6 @@ class JobsTables:
 
     def _find_replicas(self) -> None:
         """Know the elements of arrays that several executors have: replicas have rows among the attempts."""
-        for number, span in self.open.items():
+        for span in self.open.values():
             if span.row is not None and any(not self.open[other].row for other in self.of_record[span.record]):
                 self.replicas.setdefault(span.record, set()).add(span.row.idx)

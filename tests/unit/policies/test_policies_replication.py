@@ -1,0 +1,157 @@
+"""Replication policies by themselves: which running task goes where, and how they are named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from random import Random
+
+import msgspec
+import pytest
+
+from bough.errors import UnknownName, UserError
+from bough.model.resources import ONE_CORE, Needs
+from bough.policies.policy_registry import load_policies, load_replication
+from bough.policies.replication.affinity_replication import AffinityReplication
+from bough.policies.replication.tail import Tail
+from bough.policies.replication.wqr import Wqr
+from bough.policy.interface import AskAgain, ExecutorView, Replicate, ReplicationPolicy, RunningWork
+
+
+class Work(msgspec.Struct):
+    id: int
+    index: int = 0
+    since: float = 0.0
+    replicas: int = 0
+    needs: Needs = ONE_CORE
+    expected: float = 0.0
+
+
+class Place(msgspec.Struct):
+    id: int
+    site: str
+    host: str = "h"
+
+    def free(self, resource: str) -> float:
+        return 1.0
+
+    def could_fit(self, needs: Needs) -> bool:
+        return True
+
+
+class FakeView:
+    """Running tasks and idle executors of one slot each; a wish that is heard takes effect."""
+
+    def __init__(
+        self, works: list[Work], places: list[Place], affinities: dict[tuple[int, str], int] | None = None
+    ) -> None:
+        self.now, self.random = 100.0, Random(0)
+        self._works, self._places = works, places
+        self._affinities = affinities or {}
+
+    def running(self) -> Iterator[RunningWork]:
+        return iter(sorted(self._works, key=lambda work: (work.replicas, work.since)))
+
+    def executors(self) -> Sequence[ExecutorView]:
+        return list(self._places)
+
+    def may_run(self, work: RunningWork, executor: ExecutorView) -> bool:
+        return True
+
+    def executor_for(self, work: RunningWork) -> ExecutorView | None:
+        return self._places[0] if self._places else None
+
+    def affinity(self, work: RunningWork, executor: ExecutorView) -> int:
+        return self._affinities.get((work.id, executor.site), 0)
+
+    def hear(self, policy: ReplicationPolicy) -> list[tuple[int, int] | float]:
+        """Record and executor of each wish, or when it is asked again."""
+        heard: list[tuple[int, int] | float] = []
+        for wish in policy.replicate(self):
+            if isinstance(wish, AskAgain):
+                heard.append(wish.when)
+                continue
+            assert isinstance(wish, Replicate)
+            heard.append((wish.record, wish.executor))
+            next(work for work in self._works if work.id == wish.record).replicas += 1
+            self._places = [place for place in self._places if place.id != wish.executor]
+        return heard
+
+
+def test_wqr_gives_every_idle_executor_something_the_oldest_task_first() -> None:
+    view = FakeView([Work(1, since=5.0), Work(2, since=3.0), Work(3, since=9.0)], [Place(7, "a"), Place(8, "b")])
+    assert view.hear(Wqr()) == [(2, 7), (1, 8)]
+
+
+def test_storage_affinity_goes_where_data_is_the_least_replicated_task_of_greatest_affinity_first() -> None:
+    """Santos Neto 2004, 3.3: (i) some input is at a site with an idle processor, (ii) lowest degree, (iii) highest
+    affinity. Task 1 has the most bytes, but a replica already; task 4 has none anywhere."""
+    works = [Work(1, replicas=1), Work(2), Work(3), Work(4)]
+    affinities = {(1, "a"): 900, (2, "a"): 10, (3, "b"): 20, (2, "b"): 15}
+    places = [Place(1, "a"), Place(2, "a"), Place(3, "b"), Place(4, "c")]
+    view = FakeView(works, places, affinities)
+    # 3 at b is the best of degree 0; b is full then, so 2 goes to a; 1 is left with its one replica, at a
+    assert view.hear(AffinityReplication(cap=3)) == [(3, 3), (2, 1), (1, 2)]
+
+
+def test_storage_affinity_replicates_nothing_where_nothing_is_known() -> None:
+    assert FakeView([Work(1)], [Place(1, "a")]).hear(AffinityReplication()) == []
+
+
+def test_of_equal_affinities_the_first_one_that_is_seen_wins() -> None:
+    view = FakeView([Work(1), Work(2)], [Place(1, "a")], {(1, "a"): 5, (2, "a"): 5})
+    assert view.hear(AffinityReplication()) == [(1, 1)]
+
+
+def test_tail_takes_the_latest_first_and_asks_again_when_the_next_one_is_late() -> None:
+    works = [Work(1, since=10.0, expected=50.0), Work(2, since=20.0, expected=20.0), Work(3, since=90.0, expected=20.0)]
+    view = FakeView(works, [Place(number, "a") for number in (1, 2, 3)])
+    # late at 85, 50 and 120
+    assert view.hear(Tail(age=1.0, factor=1.5)) == [(2, 1), (1, 2), 120.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "cap", "age"),
+    [
+        ("wqr", Wqr, 1, 0.0),
+        ("wqr:cap=2,age=30s", Wqr, 2, 30.0),
+        ("storage-affinity:cap=4", AffinityReplication, 4, 0.0),
+        ("tail", Tail, 1, 5.0),
+        ("tail:age=1:30,factor=2.5", Tail, 1, 90.0),
+    ],
+)
+def test_a_policy_is_found_by_its_name_and_options(text: str, kind: type, cap: int, age: float) -> None:
+    policy = load_replication(text)
+    assert type(policy) is kind
+    assert (policy.cap, policy.age) == (cap, age)  # type: ignore[union-attr]
+
+
+def test_none_is_no_policy() -> None:
+    assert load_replication("none") is None
+    assert load_policies("fifo").replication is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "wqr:",
+        "wqr:cap=0",
+        "wqr:cap=x",
+        "wqr:cap=101",
+        "wqr:age=-1s",
+        "wqr:factor=2",
+        "wqr:nonsense=1",
+        "tail:factor=nan",
+    ],
+)
+def test_wrong_options_are_refused_in_one_line(text: str) -> None:
+    with pytest.raises(UserError, match="is not understood; say cap=N"):
+        load_replication(text)
+
+
+def test_an_unknown_name_is_the_user_s_error() -> None:
+    with pytest.raises(
+        UnknownName, match="there is no replication policy 'wrq'; known are: storage-affinity, tail, wqr"
+    ):
+        load_replication("wrq")
+    with pytest.raises(UserError, match="has no options"):
+        load_replication("none:cap=2")
