@@ -38,6 +38,8 @@ RESULT_WAITS = 8  # 1: a result waits for space on the disk of the store
 OUTPUT_WAITS = 9  # 1: what a task prints does
 _CELLS = 10
 
+ATTRIBUTES = "BOUGH_ATTRIBUTES"  # the variable that has what the executor was told to say of itself, as JSON
+
 
 class WorkerSpan(msgspec.Struct, frozen=True, array_like=True, tag="h"):
     """Run this, after what was handed over before."""

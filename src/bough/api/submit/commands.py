@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     from bough.api.submit.options import TaskOptions
     from bough.model.spaces import Space
 
-_OF_FEEDS = ("cwd", "shell", "env", "stdin", "clash", "setup", "container", "inputs", "outputs")
+_OF_FEEDS = (
+    *("cwd", "shell", "env", "stdin", "clash", "setup", "container", "inputs", "outputs", "teardown", "environment"),
+)
 _NO_NAME = frozenset("({[!<>|&;\"'-")  # a word that begins with one of these names no program
 _SLOT = re.compile(r"\{([^\W\d]\w*)[^{}]*\}")
 
@@ -66,6 +68,11 @@ def submit_command(
         inputs=how.get("inputs"),
         outputs=how.get("outputs"),
     )
+    if any(how.get(name) is not None for name in ("put", "store", "get")):
+        from bough.api.submit.transfers import read_transfers  # few commands have some
+
+        transfers = read_transfers(how.get("put"), how.get("store"), how.get("get"), directory(how))
+        planned = planned.with_transfers(transfers)
     registry = session.registry
     name = settings.name or command_name(planned.text, parameters or None)
     after = after_deps([*settings.after, *planned.tasks], registry)
@@ -388,7 +395,9 @@ def slots_of(text: str, parameters: Mapping[str, Any]) -> list[TemplateSlot]:
 
 def call_with_files(session: SessionLike, planned: PlannedCommand, declared: DeclaredFiles, label: str) -> CommandCall:
     """A loose command that says what it reads."""
-    call = planned.call if planned.template is None else render_row(planned.template, planned.row, late=True)
+    call = planned.call
+    if planned.template is not None:
+        call = planned.completed(render_row(planned.template, planned.row, late=True), declared.renamed)
     sent = session.upload(declared.external, label)
     paths = (declared.renamed.get(path, path) for path in planned.reads)
     return replace(call, reads={path: sent.get(path, b"") for path in paths}, folders=folders_sent(sent))
