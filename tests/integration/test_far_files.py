@@ -250,6 +250,24 @@ def test_what_small_tasks_wrote_is_there_when_their_executor_has_left(service: F
         assert good.result().stdout == "out\n"
 
 
+def test_what_a_command_wrote_at_length_outlives_its_executor(service: FarService, here: Path) -> None:
+    executor = service.far_executor("one")
+    with open_session(service, "long") as s:
+        task = s.command("seq 200000; seq 5 >&2; seq 30000 >&2")
+        failed = s.command("seq 100000; exit 2")
+        assert task.result(60) is not None
+        assert failed.exception(60) is not None
+        executor.terminate()
+        executor.wait(30)
+        whole = "".join(f"{number}\n" for number in range(1, 200_001))
+        assert task.stdout == whole
+        assert task.stderr.startswith("1\n2\n3\n4\n5\n1\n")
+        assert task.result().stdout == whole
+        assert failed.stdout.endswith("\n100000\n")
+
+    assert not list((service.folder / "one").rglob("*long*"))
+
+
 def test_folders_travel_there_on_and_back(service: FarService, here: Path, tmp_path: Path) -> None:
     service.far_executor("one")
     service.far_executor("two")

@@ -97,6 +97,7 @@ class StageInputs(msgspec.Struct, frozen=True, array_like=True, tag="b"):
     span: SpanId
     index: int
     paths: list[str]
+    fresh: list[str] = []  # those that are sent even if their content is here
 
 
 class InputsStaged(msgspec.Struct, frozen=True, array_like=True, tag="bb"):
@@ -131,6 +132,7 @@ class OutputsStored(msgspec.Struct, frozen=True, array_like=True, tag="oo"):
     index: int
     times: list[int]
     error: str = ""
+    places: list[str] = []  # of what a task wrote to its streams: where the server keeps it
 
 
 class TaskPlace(msgspec.Struct, frozen=True, array_like=True):

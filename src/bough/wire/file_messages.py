@@ -18,6 +18,7 @@ from bough.model.ids import SpanId
 
 PIECE = 1 << 20  # bytes of a file that travel in one message
 DIGEST = 32  # bytes of a content's digest
+STREAMS = (":stdout", ":stderr")  # in the place of paths: what a task wrote, if it is long
 
 
 class WorkDirectory(msgspec.Struct, frozen=True, array_like=True, tag="place"):
@@ -90,7 +91,7 @@ class FilesKept(msgspec.Struct, frozen=True, array_like=True, tag="kept"):
     request: Count
     times: list[Whole] = []  # nanoseconds, 0 for one that is not in its place
     error: Text = ""
-    places: list[FilePath] = []  # of a function's result: where the server keeps it
+    places: list[FilePath] = []  # of a function's result, and of streams: where the server keeps it
 
 
 class PutPiece(msgspec.Struct, frozen=True, array_like=True, tag="put"):

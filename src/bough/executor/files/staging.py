@@ -79,6 +79,11 @@ class FileCache:
         """An owner needs none of its contents any more."""
         self._pins.pop(owner, None)
 
+    def forget(self, digest: bytes) -> None:
+        """Drop a content that nobody has pinned."""
+        if digest in self._sizes and not any(digest in pins for pins in self._pins.values()):
+            self._drop(digest)
+
     def receive(self, digest: bytes, size: int) -> Arriving:
         """Begin to write one."""
         return Arriving(self, digest, size)
@@ -311,7 +316,9 @@ class Staging:
                 offer = self._offers.pop(message.request, None)
                 if offer is not None:
                     worker, made = offer
-                    self._tell(worker, OutputsStored(made.number, made.index, message.times, message.error))
+                    self._tell(
+                        worker, OutputsStored(made.number, made.index, message.times, message.error, message.places)
+                    )
 
     def resume(self) -> None:
         """The server is back: ask again for what did not come."""
@@ -345,6 +352,8 @@ class Staging:
         if message.error:
             self._fail(request, message.error)
             return
+        if path in request.message.fresh:
+            self._cache.forget(message.digest)
         if message.folder:
             request.folders.append(path)
         self._cache.pin(message.digest, request.worker)

@@ -26,6 +26,7 @@ from bough.errors import BadValue, BoughError, SiteError, UserError
 from bough.executor.files.declared_outputs import Outputs
 from bough.executor.files.sandbox import Sandbox, aside_of, sandbox_name
 from bough.executor.processes import Unstartable, kill_group
+from bough.executor.reports import MOST_WRITTEN
 from bough.executor.worker.beside_thread import do_beside
 from bough.executor.worker.call_text import show_values
 from bough.executor.worker.command_wait import CommandEnd, CommandWait
@@ -54,7 +55,7 @@ from bough.model.commands.command import CommandCall, CommandSettings, decode_ca
 from bough.model.commands.rendering import render_call, render_row
 from bough.model.events.news import WorkFailed, WorkReturned, WorkStopped
 from bough.model.files import absolute
-from bough.model.outcomes import Cause, Detail, EndedEarly, Failure, Output
+from bough.model.outcomes import Cause, Detail, EndedEarly, Failure, Output, Stream
 from bough.wire.executor_messages import RunSpan
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ class OutputNote:
 class CommandRunner:
     """Runs hand-overs of commands."""
 
-    def __init__(self, context: WorkerContext, sandboxes: str = "") -> None:
+    def __init__(self, context: WorkerContext, sandboxes: str = "", *, is_far: bool = False) -> None:
+        self._is_far = is_far  # the server cannot read what is written here
         self._sandboxes = sandboxes  # the folder for them
         self._cells = context.cells
         self._streams = context.streams
@@ -267,7 +269,8 @@ class CommandRunner:
         folders: list[str] = []
         urls = self._urls.unmovable() if self._urls is not None else []  # the server may be able to
         if sandbox.reads or urls:
-            self._reports.say(StageInputs(number, run.span, index, [*sandbox.reads, *urls]))
+            fresh = [one.local for one in sandbox.call.transfers if one.kind == "put"]
+            self._reports.say(StageInputs(number, run.span, index, [*sandbox.reads, *urls], fresh))
             self._reports.flush()
             answer = self._inbox.answer(number, index)
             if not isinstance(answer, InputsStaged):
@@ -302,6 +305,28 @@ class CommandRunner:
         if answer.error:
             raise OSError(0, f"the server cannot keep it: {answer.error}")
         return sandbox.outputs(made, answer.times)
+
+    def _keep_streams(
+        self, number: int, run: RunSpan, index: int, out: Stream | None, err: Stream | None
+    ) -> tuple[Stream | None, Stream | None]:
+        """Give what a command wrote to the server, which cannot read it here; as it was if that cannot be."""
+        end = self.waiting.end
+        if not self._is_far or not _are_long(out, err) or (end and end.verdict is None):
+            return out, err
+        from bough.executor.worker.long_streams import LongStreams  # few commands write so much
+
+        try:
+            with LongStreams(self._streams.path_of("long"), (out, err)) as long:
+                self._reports.say(StoreOutputs(number, run.span, index, long.made, long.where))
+                self._reports.flush()
+                answer = self._inbox.answer(number, index)
+                if not isinstance(answer, OutputsStored):
+                    self.waiting.end = CommandEnd(None)  # it was stopped
+                elif not answer.error and len(answer.places) == len(long.made):
+                    return long.placed(answer.places)
+        except OSError:
+            pass
+        return out, err
 
     def _not_started(self, run: RunSpan, index: int, error: Unstartable) -> None:
         self._say_failed(run, index, Failure(Cause.NOT_STARTED, str(error), site=error.of_site))
@@ -347,6 +372,7 @@ class CommandRunner:
         failure = self._judge(status, outputs) if status or outputs or waiting.end or self._urls else None
         if failure and failure.cause in {Cause.EXIT, Cause.SIGNAL, Cause.TIMEOUT, Cause.MEMORY, Cause.MISSING_OUTPUT}:
             failure = _with_stderr(failure, self._streams.error_tail(err))
+        out, err = self._keep_streams(number, run, index, out, err)
         if survived:
             self._streams.seal()
         shown: tuple[Output, ...] = ()
@@ -577,6 +603,10 @@ class CommandRunner:
             self._playpen.collect(outputs.hidden, self._attributes)
         missing = outputs.missing() if outputs else []
         return [*missing, *self._urls.missing()] if self._urls is not None else missing
+
+
+def _are_long(*streams: Stream | None) -> bool:
+    return any(stream is not None and stream.length > MOST_WRITTEN for stream in streams)
 
 
 def _place_of(path: str, sandbox: Sandbox | None) -> str:
