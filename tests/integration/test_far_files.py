@@ -268,6 +268,25 @@ def test_what_a_command_wrote_at_length_outlives_its_executor(service: FarServic
     assert not list((service.folder / "one").rglob("*long*"))
 
 
+def test_files_of_a_feed_travel(service: FarService, here: Path) -> None:
+    service.far_executor("one", cores=2)
+    (here / "table").write_text("t\n")
+    (here / "more").mkdir()
+    (here / "more/x").write_text("x\n")
+    for number in range(20):
+        (here / f"q{number}").write_text(f"{number}\n")
+    with open_session(service, "feed") as s:
+        fed = s.feed(
+            "cat {q:r} table more/x > {o:w}; cp {q:r} {n}.log",
+            ({"q": f"q{n}", "n": n, "o": f"out/{n}"} for n in range(20)),
+            inputs=["table", "more"],
+            outputs=["{n}.log"],
+        )
+        fed.wait_all()
+    assert (here / "out/7").read_text() == "7\nt\nx\n"
+    assert (here / "19.log").read_text() == "19\n"
+
+
 def test_folders_travel_there_on_and_back(service: FarService, here: Path, tmp_path: Path) -> None:
     service.far_executor("one")
     service.far_executor("two")

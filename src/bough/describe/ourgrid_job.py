@@ -27,13 +27,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from bough.describe.plan import Plan, PlanTask, Where
+from bough.describe.plan import Plan, PlanTask, PlanTransfer, Where
 from bough.errors import BoughError
 from bough.model.commands.playpens import check_remote
 from bough.model.requirements import join_requirements, read_requirement
 
+_KINDS: dict[str, Literal["put", "store", "get"]] = {"put": "put", "store": "store", "get": "get"}
 RETRIES = 2  # a task fails after three failed copies
 _SECTION = re.compile(r"\s*(job|task|label|requirements|init|remote|final|check)\s*:(?:\s+(.*)|\s*)\Z", re.DOTALL)
 _FIRST = re.compile(r"\s*job\s*:\s*\Z")
@@ -186,7 +187,7 @@ def _task(job: _Block, block: _Block, number: int, label: str, filename: str) ->
 
 def _transfers(
     lines: list[_Line], kinds: tuple[str, ...], numbers: dict[str, str], filename: str
-) -> Iterator[tuple[str, str, str, str]]:
+) -> Iterator[PlanTransfer]:
     """What the lines of a section move: kind, local, remote, condition."""
     conditions: list[tuple[str, bool]] = []  # each with whether its else has come
     for line in lines:
@@ -228,10 +229,10 @@ def _condition(text: str, conditions: list[tuple[str, bool]]) -> bool:
 
 def _transfer(
     text: str, kinds: tuple[str, ...], numbers: dict[str, str], conditions: list[tuple[str, bool]]
-) -> tuple[str, str, str, str]:
+) -> PlanTransfer:
     words = text.split()
-    kind = words[0].lower()
-    if kind not in kinds or len(words) != 3:
+    kind: Literal["put", "store", "get"] | None = _KINDS.get(words[0].lower())
+    if kind is None or kind not in kinds or len(words) != 3:
         raise ValueError(f"{text!r:.60}: here stands {' or '.join(f'{one} FROM TO' for one in kinds)}")
     source, target = (re.sub(r"\$\{?(JOB|TASK)\}?", lambda found: numbers[found[1]], word) for word in words[1:])
     local, remote = (target, source) if kind == "get" else (source, target)

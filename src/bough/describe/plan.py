@@ -72,8 +72,8 @@ class Where(msgspec.Struct, frozen=True, gc=False):
 NOWHERE = Where()
 
 
-_Moved = tuple[Literal["put", "store", "get"], FilePath, FilePath, RequirementText]
-Transfers = Annotated[list[_Moved], Meta(max_length=100_000)]
+PlanTransfer = tuple[Literal["put", "store", "get"], FilePath, FilePath, RequirementText]
+Transfers = Annotated[list[PlanTransfer], Meta(max_length=100_000)]
 
 
 class PlanTask(msgspec.Struct, omit_defaults=True):

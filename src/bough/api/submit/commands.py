@@ -311,8 +311,8 @@ def _word_of(slot: str, values: Mapping[str, object]) -> str:
 
 def open_command_array(
     context: SubmitContext, text: str, how: Mapping[str, Any], *, keep: bool
-) -> tuple[ArrayElements, Callable[[list[Any], int], list[Any]]]:
-    """An open array of a command; the function declares the files of new items and makes rows of them."""
+) -> tuple[ArrayElements, Callable[[list[Any], int], list[Any]], Callable[[Sequence[Any]], bytes] | None]:
+    """An open array of a command, what declares the files of new items and makes rows of them, and their manifests."""
     session, settings, group = context
     said = {name: how.get(name) for name in _OF_FEEDS}
     parameters = {name: value for name, value in how.items() if name not in said}
@@ -355,6 +355,10 @@ def open_command_array(
     elements = send_array(session, settings, group, parts)
     fixed = planned.rows[0][len(names) :]  # parameters that are the same for every item
 
+    sent: dict[str, bytes] = {}  # files that no task makes -> their digests, where the server does not see them
+    if session.is_remote and planned.reads:
+        sent.update(session.upload(session.files.declare(record, name, planned.reads).external, name))
+
     def prepare(items: list[Any], start: int) -> list[Any]:
         rows = [(*_row(item, names), *fixed) for item in items]
         declared = session.files.declare_array(
@@ -365,12 +369,18 @@ def open_command_array(
             raise InvalidWorkload(
                 "feed: its commands cannot read what tasks make, nor write under other names; submit them with sweep"
             )
+        if session.is_remote:
+            sent.update(session.upload(declared.external, name))
         if declared.writes:
             store_output_digests(session.store, record, declared.writes, more=start > 0)
         held.extend(rows)
         return rows
 
-    return elements, prepare
+    def manifest(rows: Sequence[Any]) -> bytes:
+        return pack_files(planned.template, rows, planned.reads, sent)
+
+    travels = session.is_remote and (declares_files(planned.template) or planned.reads)
+    return elements, prepare, manifest if travels else None
 
 
 def _row(item: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
@@ -405,14 +415,21 @@ def call_with_files(session: SessionLike, planned: PlannedCommand, declared: Dec
 
 def packed_files(session: SessionLike, planned: PlannedSweep, external: Iterable[str], label: str) -> bytes:
     """The declared files of an array, packed; nothing if it has none."""
-    template, renamed = planned.template, planned.template.renamed
+    template = planned.template
     if not planned.reads and not declares_files(template):
         return b""
-    sent = session.upload(external, label)
-    reads = {renamed.get(path, path): b"" for path in planned.reads}
+    return pack_files(template, planned.rows, planned.reads, session.upload(external, label))
+
+
+def pack_files(
+    template: CommandTemplate, rows: Sequence[Any], shared: Iterable[str], sent: Mapping[str, bytes]
+) -> bytes:
+    """The declared files of some rows, packed; `shared`: those that all read, `sent`: digests of what was sent."""
+    renamed = template.renamed
+    reads = {renamed.get(path, path): b"" for path in shared}
     writes: set[str] = set()
-    patterns = {path for row in planned.rows for path in row_patterns(template, row)} if template.outputs else set()
-    for read, written in files_of(template, planned.rows):
+    patterns = {path for row in rows for path in row_patterns(template, row)} if template.outputs else set()
+    for read, written in files_of(template, rows):
         reads.update((renamed.get(path, path), b"") for path in read)
         writes.update(renamed.get(path, path) for path in written.values())
     return pack_manifest({path: sent.get(path, b"") for path in reads}, writes, folders_sent(sent), patterns)
