@@ -320,7 +320,7 @@ class CommandPlan:
 def _has_url(value: object) -> bool:
     """Whether a value may be a URL, or hold one."""
     if isinstance(value, str):
-        return "://" in value
+        return ":/" in value
     return isinstance(value, list | tuple) and any(map(_has_url, value))
 
 

@@ -25,14 +25,14 @@ from bough.api.memo.file_identities import file_identity
 from bough.api.pickling import pack_table, unsendable
 from bough.api.submit.arrays import ArrayParts, array_length, send_array
 from bough.api.submit.command_plan import PlannedCommand, PlannedSweep, plan_command, plan_sweep, read_around
-from bough.api.submit.options import after_deps
+from bough.api.submit.options import after_deps, read_options
 from bough.errors import BadValue, BoughError, Clash, InvalidWorkload, WrongType
 from bough.model.blobs import blob_id
 from bough.model.bounds import check_path, shown
 from bough.model.commands.command import CommandCall, CommandTemplate, OnClash, TemplateSlot, encode_call, shown_text
 from bough.model.commands.rendering import render_row, row_patterns
 from bough.model.commands.template import BUILT_IN, is_template, parse
-from bough.model.files import pack_manifest
+from bough.model.files import pack_manifest, site_file
 from bough.model.ids import DIGEST_SIZE, BlobId, GroupId, MemoKey, RecordId, number_of
 from bough.model.spaces import Tie
 from bough.model.tasks import Dep, Kind, TaskExtras, TaskSpec
@@ -76,6 +76,7 @@ def submit_command(
     registry = session.registry
     name = settings.name or command_name(planned.text, parameters or None)
     after = after_deps([*settings.after, *planned.tasks], registry)
+    settings = at_site_of(session, settings, (*planned.reads, *planned.writes.values()))
     record = session.new_record()
     declared = declare_command(
         session, record, name, planned, read_clash(how["clash"]), memo=settings.memo is not False
@@ -110,6 +111,19 @@ def submit_command(
         session.files.withdraw(record)
         raise
     return task
+
+
+def at_site_of(session: SessionLike, settings: TaskOptions, paths: Iterable[str]) -> TaskOptions:
+    """The options of a task that names files of a site's own storage: it runs there."""
+    sites = {site for path in paths if ":/" in path and (site := site_file(path)[0])}
+    if not sites:
+        return settings
+    if len(sites) > 1:
+        named = " and ".join(sorted(sites))
+        raise InvalidWorkload(f"it names files of {named}: a task uses the storage of one site, the one where it runs")
+    settings = read_options(settings, {"sites": sorted(sites)})
+    session.check_needs(settings.needs)
+    return settings
 
 
 def _with_checkpoint(settings: TaskOptions, how: Mapping[str, Any], *, is_array: bool = False) -> TaskExtras:
@@ -199,6 +213,9 @@ def submit_sweep(
         settings = replace(settings, extras=_with_checkpoint(settings, how, is_array=True))
     length = array_length(planned.rows)
     name = settings.name or command_name(planned.text, parameters)
+    if planned.template.late:
+        rows = files_of(planned.template, planned.rows)
+        settings = at_site_of(session, settings, (path for read, made in rows for path in (*read, *made.values())))
     record = session.new_record()
     label = f"{name or 'array'} {number_of(record)}"
     clash = read_clash(how["clash"])

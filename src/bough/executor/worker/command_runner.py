@@ -233,7 +233,7 @@ class CommandRunner:
 
     def _with_urls(self, call: CommandCall, name: str) -> CommandCall:
         """A command as it is run: what it has at URLs is looked after separately."""
-        if not any("://" in path for path in (*call.reads, *call.writes.values())):
+        if not any(":/" in path for path in (*call.reads, *call.writes.values())):
             return call
         from bough.executor.files.url_files import UrlFiles, has_urls  # few commands have some
 
