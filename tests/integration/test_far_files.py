@@ -250,6 +250,43 @@ def test_what_small_tasks_wrote_is_there_when_their_executor_has_left(service: F
         assert good.result().stdout == "out\n"
 
 
+def test_what_a_command_wrote_at_length_outlives_its_executor(service: FarService, here: Path) -> None:
+    executor = service.far_executor("one")
+    with open_session(service, "long") as s:
+        task = s.command("seq 200000; seq 5 >&2; seq 30000 >&2")
+        failed = s.command("seq 100000; exit 2")
+        assert task.result(60) is not None
+        assert failed.exception(60) is not None
+        executor.terminate()
+        executor.wait(30)
+        whole = "".join(f"{number}\n" for number in range(1, 200_001))
+        assert task.stdout == whole
+        assert task.stderr.startswith("1\n2\n3\n4\n5\n1\n")
+        assert task.result().stdout == whole
+        assert failed.stdout.endswith("\n100000\n")
+
+    assert not list((service.folder / "one").rglob("*long*"))
+
+
+def test_files_of_a_feed_travel(service: FarService, here: Path) -> None:
+    service.far_executor("one", cores=2)
+    (here / "table").write_text("t\n")
+    (here / "more").mkdir()
+    (here / "more/x").write_text("x\n")
+    for number in range(20):
+        (here / f"q{number}").write_text(f"{number}\n")
+    with open_session(service, "feed") as s:
+        fed = s.feed(
+            "cat {q:r} table more/x > {o:w}; cp {q:r} {n}.log",
+            ({"q": f"q{n}", "n": n, "o": f"out/{n}"} for n in range(20)),
+            inputs=["table", "more"],
+            outputs=["{n}.log"],
+        )
+        fed.wait_all()
+    assert (here / "out/7").read_text() == "7\nt\nx\n"
+    assert (here / "19.log").read_text() == "19\n"
+
+
 def test_folders_travel_there_on_and_back(service: FarService, here: Path, tmp_path: Path) -> None:
     service.far_executor("one")
     service.far_executor("two")

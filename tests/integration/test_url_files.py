@@ -198,3 +198,33 @@ def test_an_executor_that_sees_nothing_has_urls_brought(
         assert b"secret" not in b"".join(path.read_bytes() for path in service.home.rglob("*.sqlite*"))
     finally:
         service.clean_up()
+
+
+def test_a_file_of_a_site_is_used_where_it_lies(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = FarService(tmp_path)
+    monkeypatch.setenv("BOUGH_HOME", str(service.home))
+    storage = tmp_path / "storage"
+    storage.mkdir()
+    (storage / "genome.fa").write_text("genome\n")
+    try:
+        service.start()
+        service.executor("--site", "beta")
+        service.executor("--site", "alpha")
+        with open_session(service, "sites") as s:
+            text = "cat {x:r} > {o:w}; echo {x:r}"
+            a = s.command(text, x=f"alpha:{storage}/genome.fa", o=f"alpha:{storage}/out/copy.fa")
+            b = s.command("cat {x:r}", x=a)
+            c = s.sweep("cat {x:r}; echo {n}", bough.tie(n=[1, 2]), x=f"alpha:{storage}/out/copy.fa")
+            assert a.result(60).stdout == f"{storage}/genome.fa\n"
+            assert b.result(60).stdout == "genome\n"
+            assert [one.stdout for one in c.results()] == ["genome\n1\n", "genome\n2\n"]
+            with pytest.raises(InvalidWorkload, match="it names files of alpha and beta"):
+                s.command("cat {x:r} {y:r}", x="alpha:/x", y="beta:/y")
+            with pytest.raises(BadValue, match="is bound to: beta"):
+                s.options(sites=["beta"]).command("cat {x:r}", x="alpha:/x")
+            gone = s.command("cat {x:r}", x=f"alpha:{storage}/gone")
+            with pytest.raises(TaskFailed, match=r"storage/gone is not there at alpha"):
+                gone.result(60)
+        assert sorted(os.listdir(storage / "out")) == ["copy.fa"]
+    finally:
+        service.clean_up()

@@ -80,7 +80,7 @@ def unpack_manifest(data: bytes) -> Manifest:
 
 def absolute(path: str, cwd: str) -> str:
     """A path as it is compared and stored: joined to `cwd`, without dots and doubled slashes; a URL as it is."""
-    if "://" in path and is_url(path):
+    if ":/" in path and is_url(path):
         return path
     whole = path if path.startswith("/") else f"{cwd}/{path}"
     if "/." not in whole and "//" not in whole and whole[-1] != "/":
@@ -97,9 +97,18 @@ def absolute(path: str, cwd: str) -> str:
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
+_OF_SITE = re.compile(r"([A-Za-z0-9][\w.-]*):(/(?!/).*)\Z", re.DOTALL)
+
+
 def is_url(path: str) -> bool:
-    """Whether a name is a URL, as s3://bucket/key is, and no path."""
-    return "://" in path and _URL.match(path) is not None
+    """Whether a name is no path of the submitter: a URL, as s3://bucket/key, or a file of a site, as alpha:/data/x."""
+    return ":/" in path and (_URL.match(path) is not None or _OF_SITE.match(path) is not None)
+
+
+def site_file(path: str) -> tuple[str, str]:
+    """The site and the path there of a name such as alpha:/data/x; two empty texts for any other name."""
+    found = _OF_SITE.match(path) if ":/" in path else None
+    return (found[1], absolute(found[2], "/")) if found else ("", "")
 
 
 _SIGNED = re.compile(

@@ -70,7 +70,7 @@ class _Digesting:
 def pack(folder: str, sink: _Sink | None) -> PackedFolder:
     """Write the archive of a folder to something that has `write`; UnpackableFolder or OSError when that cannot be."""
     out = _Digesting(sink)
-    with tarfile.open(mode="w|", fileobj=out, format=tarfile.PAX_FORMAT, encoding="utf-8") as tar:
+    with tarfile.open(mode="w|", fileobj=out, format=tarfile.PAX_FORMAT, encoding="utf-8") as tar:  # type: ignore[call-overload]
         for name, path in _entries(folder):
             _add(tar, folder, name, path)
     return out.packed()

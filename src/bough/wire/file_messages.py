@@ -23,6 +23,7 @@ MOST_PEERS = 16  # named for one content
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Ticket = Annotated[bytes, Meta(min_length=32, max_length=32)]
 Secret = Annotated[bytes, Meta(max_length=1 << 16)]
+STREAMS = (":stdout", ":stderr")  # in the place of paths: what a task wrote, if it is long
 
 
 class WorkDirectory(msgspec.Struct, frozen=True, array_like=True, tag="place"):
@@ -169,7 +170,7 @@ class FilesKept(msgspec.Struct, frozen=True, array_like=True, tag="kept"):
     request: Count
     times: list[Whole] = []  # nanoseconds, 0 for one that is not in its place
     error: Text = ""
-    places: list[FilePath] = []  # of a function's result: where the server keeps it
+    places: list[FilePath] = []  # of a function's result, and of streams: where the server keeps it
 
 
 class PutPiece(msgspec.Struct, frozen=True, array_like=True, tag="put"):

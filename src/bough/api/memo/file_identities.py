@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import Any
 
 from bough.errors import BoughError
-from bough.model.files import is_url
+from bough.model.files import is_url, site_file
 from bough.model.ids import DIGEST_SIZE
 from bough.model.refs import SIMPLE
 from bough.model.spaces import Axis, Product, Space, Tie
@@ -63,6 +63,8 @@ def _url_identity(url: str) -> bytes:
     """What is at a URL, as fsspec tells it; where nothing does, one that no later run will have."""
     from bough.movers.remote_files import look
 
+    if site_file(url)[0]:
+        return os.urandom(DIGEST_SIZE)
     try:
         found = look(url)
     except BoughError:

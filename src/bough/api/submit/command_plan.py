@@ -27,7 +27,15 @@ from bough.api.futures.task import OutputPath
 from bough.api.pickling import check_sendable
 from bough.api.submit.options import NAMES
 from bough.errors import InvalidWorkload
-from bough.model.commands.command import CommandCall, CommandSettings, CommandTemplate, Part, TemplateSlot, show_slot
+from bough.model.commands.command import (
+    CommandCall,
+    CommandSettings,
+    CommandTemplate,
+    Part,
+    TemplateSlot,
+    Transfer,
+    show_slot,
+)
 from bough.model.commands.rendering import render_row, row_files
 from bough.model.commands.shell_text import needs_shell, split_words
 from bough.model.commands.template import check_slots, in_order, is_template_over, parse, plain, shown, unparse
@@ -41,7 +49,10 @@ Stdin = str | bytes | os.PathLike[str] | object | None
 Files = Iterable[Any] | str | os.PathLike[str] | object | None  # what `inputs` and `outputs` take
 
 
-_OF_COMMANDS = ("env", "cwd", "stdin", "shell", "clash", "where", "setup", "container", "inputs", "outputs")
+_OF_COMMANDS = (
+    *("env", "cwd", "stdin", "shell", "clash", "where", "setup", "container", "inputs", "outputs"),
+    *("teardown", "environment", "put", "store", "get"),
+)
 _KEYWORDS = (*NAMES, *_OF_COMMANDS)  # keywords that are no parameters
 _templates: dict[tuple[object, ...], CommandTemplate] = {}
 _parsed = functools.lru_cache(256)(parse)
@@ -57,6 +68,8 @@ class Around(NamedTuple):
 
     setup: str = ""
     container: str = ""
+    teardown: str = ""
+    environment: str = ""
 
 
 NOTHING_AROUND = Around()
@@ -65,16 +78,23 @@ NOTHING_AROUND = Around()
 def read_around(how: Mapping[str, object]) -> Around:
     """What was said of it; BadValue when it makes no sense."""
     setup, container = how.get("setup"), how.get("container")
-    if setup is None and container is None:
+    teardown, environment = how.get("teardown"), how.get("environment")
+    if setup is None and container is None and teardown is None and environment is None:
         return NOTHING_AROUND
     from bough.model.commands.containers import read_container, read_setup  # late: few commands have either
 
     if container is not None:
         read_container(container)
-    for name, text in (("setup", setup), ("container", container)):
+    archive = "" if environment is None else _path_text("environment", environment)
+    for name, text in (("setup", setup), ("container", container), ("teardown", teardown)):
         if isinstance(text, str):
             check_sendable(name, text)
-    return Around(read_setup(setup) if setup is not None else "", str(container or ""))
+    return Around(
+        read_setup(setup) if setup is not None else "",
+        str(container or ""),
+        read_setup(teardown, "teardown") if teardown is not None else "",
+        archive,
+    )
 
 
 class CommandPlan:
@@ -118,7 +138,8 @@ class CommandPlan:
         late = any(map(_has_url, self.values.values()))
         fixed = (settings.cwd, settings.shell, settings.stdin, settings.stdin_path, tuple(settings.env.items()))
         beside = (tuple(self.inputs), tuple(self.outputs), self.verbatim, late)
-        key = (self.text, self.is_text, fixed, settings.setup, settings.container, tuple(self.values), beside)
+        around = (settings.setup, settings.container, settings.teardown, settings.environment)
+        key = (self.text, self.is_text, fixed, around, tuple(self.values), beside)
         found = _templates.get(key) if self.is_text else None
         if found is None:
             used = (*self.inputs, *self.outputs)
@@ -167,7 +188,11 @@ class CommandPlan:
             content = bytes(stdin)
         elif stdin is not None and stdin != -3:  # subprocess.DEVNULL
             raise InvalidWorkload(f"stdin is a text, bytes or a path, not {stdin!r:.60}")
-        return CommandSettings(self.cwd, words, _environment(env), content, path, around.setup, around.container)
+        archive = absolute(around.environment, self.cwd) if around.environment else ""
+        if archive:
+            self.reads.append(archive)
+        rest = (around.setup, around.container, around.teardown, archive)
+        return CommandSettings(self.cwd, words, _environment(env), content, path, *rest)
 
     # --- parameters ---
 
@@ -295,7 +320,7 @@ class CommandPlan:
 def _has_url(value: object) -> bool:
     """Whether a value may be a URL, or hold one."""
     if isinstance(value, str):
-        return "://" in value
+        return ":/" in value
     return isinstance(value, list | tuple) and any(map(_has_url, value))
 
 
@@ -398,6 +423,23 @@ class PlannedCommand(NamedTuple):
     tasks: tuple[Any, ...] = ()  # tasks whose files were given as parameters
     template: CommandTemplate | None = None
     row: tuple[Any, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
+
+    def with_transfers(self, transfers: Sequence[Transfer]) -> PlannedCommand:
+        """The same in a playpen."""
+        brought = [one.local for one in transfers if one.kind != "get"]
+        planned = self._replace(transfers=tuple(transfers), reads=tuple(dict.fromkeys((*self.reads, *brought))))
+        return planned._replace(call=planned.completed(self.call))
+
+    def completed(self, call: CommandCall, renamed: Mapping[str, str] | None = None) -> CommandCall:
+        """A call of this command with what it has beside its template: the transfers of its playpen."""
+        if not self.transfers and not self.call.settings.playpen:
+            return call
+        real = renamed or {}
+        moved = [replace(one, local=real.get(one.local, one.local)) for one in self.transfers]
+        writes = {f"get {one.remote}": one.local for one in moved if one.kind == "get"}
+        settings = replace(call.settings, playpen=True)
+        return replace(call, settings=settings, transfers=moved, writes={**call.writes, **writes})
 
     @property
     def writes(self) -> dict[str, str]:
@@ -406,10 +448,12 @@ class PlannedCommand(NamedTuple):
 
     def rename(self, renamed: Mapping[str, str]) -> PlannedCommand:
         """The same with other paths for some files (wanted -> used)."""
-        if not renamed or self.template is None:
+        if not renamed:
             return self
+        if self.template is None:
+            return self._replace(call=self.completed(self.call, renamed))
         template = _replace(self.template, dict(renamed))
-        return self._replace(call=render_row(template, self.row), template=template)
+        return self._replace(call=self.completed(render_row(template, self.row), renamed), template=template)
 
 
 class PlannedSweep(NamedTuple):

@@ -25,14 +25,14 @@ from bough.api.memo.file_identities import file_identity
 from bough.api.pickling import pack_table, unsendable
 from bough.api.submit.arrays import ArrayParts, array_length, send_array
 from bough.api.submit.command_plan import PlannedCommand, PlannedSweep, plan_command, plan_sweep, read_around
-from bough.api.submit.options import after_deps
+from bough.api.submit.options import after_deps, read_options
 from bough.errors import BadValue, BoughError, Clash, InvalidWorkload, WrongType
 from bough.model.blobs import blob_id
 from bough.model.bounds import check_path, shown
 from bough.model.commands.command import CommandCall, CommandTemplate, OnClash, TemplateSlot, encode_call, shown_text
 from bough.model.commands.rendering import render_row, row_patterns
 from bough.model.commands.template import BUILT_IN, is_template, parse
-from bough.model.files import pack_manifest
+from bough.model.files import pack_manifest, site_file
 from bough.model.ids import DIGEST_SIZE, BlobId, GroupId, MemoKey, RecordId, number_of
 from bough.model.spaces import Tie
 from bough.model.tasks import Dep, Kind, TaskExtras, TaskSpec
@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     from bough.api.submit.options import TaskOptions
     from bough.model.spaces import Space
 
-_OF_FEEDS = ("cwd", "shell", "env", "stdin", "clash", "setup", "container", "inputs", "outputs")
+_OF_FEEDS = (
+    *("cwd", "shell", "env", "stdin", "clash", "setup", "container", "inputs", "outputs", "teardown", "environment"),
+)
 _NO_NAME = frozenset("({[!<>|&;\"'-")  # a word that begins with one of these names no program
 _SLOT = re.compile(r"\{([^\W\d]\w*)[^{}]*\}")
 
@@ -66,9 +68,15 @@ def submit_command(
         inputs=how.get("inputs"),
         outputs=how.get("outputs"),
     )
+    if any(how.get(name) is not None for name in ("put", "store", "get")):
+        from bough.api.submit.transfers import read_transfers  # few commands have some
+
+        transfers = read_transfers(how.get("put"), how.get("store"), how.get("get"), directory(how))
+        planned = planned.with_transfers(transfers)
     registry = session.registry
     name = settings.name or command_name(planned.text, parameters or None)
     after = after_deps([*settings.after, *planned.tasks], registry)
+    settings = at_site_of(session, settings, (*planned.reads, *planned.writes.values()))
     record = session.new_record()
     declared = declare_command(
         session, record, name, planned, read_clash(how["clash"]), memo=settings.memo is not False
@@ -103,6 +111,19 @@ def submit_command(
         session.files.withdraw(record)
         raise
     return task
+
+
+def at_site_of(session: SessionLike, settings: TaskOptions, paths: Iterable[str]) -> TaskOptions:
+    """The options of a task that names files of a site's own storage: it runs there."""
+    sites = {site for path in paths if ":/" in path and (site := site_file(path)[0])}
+    if not sites:
+        return settings
+    if len(sites) > 1:
+        named = " and ".join(sorted(sites))
+        raise InvalidWorkload(f"it names files of {named}: a task uses the storage of one site, the one where it runs")
+    settings = read_options(settings, {"sites": sorted(sites)})
+    session.check_needs(settings.needs)
+    return settings
 
 
 def _with_checkpoint(settings: TaskOptions, how: Mapping[str, Any], *, is_array: bool = False) -> TaskExtras:
@@ -192,6 +213,9 @@ def submit_sweep(
         settings = replace(settings, extras=_with_checkpoint(settings, how, is_array=True))
     length = array_length(planned.rows)
     name = settings.name or command_name(planned.text, parameters)
+    if planned.template.late:
+        rows = files_of(planned.template, planned.rows)
+        settings = at_site_of(session, settings, (path for read, made in rows for path in (*read, *made.values())))
     record = session.new_record()
     label = f"{name or 'array'} {number_of(record)}"
     clash = read_clash(how["clash"])
@@ -304,8 +328,8 @@ def _word_of(slot: str, values: Mapping[str, object]) -> str:
 
 def open_command_array(
     context: SubmitContext, text: str, how: Mapping[str, Any], *, keep: bool
-) -> tuple[ArrayElements, Callable[[list[Any], int], list[Any]]]:
-    """An open array of a command; the function declares the files of new items and makes rows of them."""
+) -> tuple[ArrayElements, Callable[[list[Any], int], list[Any]], Callable[[Sequence[Any]], bytes] | None]:
+    """An open array of a command, what declares the files of new items and makes rows of them, and their manifests."""
     session, settings, group = context
     said = {name: how.get(name) for name in _OF_FEEDS}
     parameters = {name: value for name, value in how.items() if name not in said}
@@ -348,6 +372,10 @@ def open_command_array(
     elements = send_array(session, settings, group, parts)
     fixed = planned.rows[0][len(names) :]  # parameters that are the same for every item
 
+    sent: dict[str, bytes] = {}  # files that no task makes -> their digests, where the server does not see them
+    if session.is_remote and planned.reads:
+        sent.update(session.upload(session.files.declare(record, name, planned.reads).external, name))
+
     def prepare(items: list[Any], start: int) -> list[Any]:
         rows = [(*_row(item, names), *fixed) for item in items]
         declared = session.files.declare_array(
@@ -358,12 +386,18 @@ def open_command_array(
             raise InvalidWorkload(
                 "feed: its commands cannot read what tasks make, nor write under other names; submit them with sweep"
             )
+        if session.is_remote:
+            sent.update(session.upload(declared.external, name))
         if declared.writes:
             store_output_digests(session.store, record, declared.writes, more=start > 0)
         held.extend(rows)
         return rows
 
-    return elements, prepare
+    def manifest(rows: Sequence[Any]) -> bytes:
+        return pack_files(planned.template, rows, planned.reads, sent)
+
+    travels = session.is_remote and (declares_files(planned.template) or planned.reads)
+    return elements, prepare, manifest if travels else None
 
 
 def _row(item: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
@@ -388,7 +422,9 @@ def slots_of(text: str, parameters: Mapping[str, Any]) -> list[TemplateSlot]:
 
 def call_with_files(session: SessionLike, planned: PlannedCommand, declared: DeclaredFiles, label: str) -> CommandCall:
     """A loose command that says what it reads."""
-    call = planned.call if planned.template is None else render_row(planned.template, planned.row, late=True)
+    call = planned.call
+    if planned.template is not None:
+        call = planned.completed(render_row(planned.template, planned.row, late=True), declared.renamed)
     sent = session.upload(declared.external, label)
     paths = (declared.renamed.get(path, path) for path in planned.reads)
     return replace(call, reads={path: sent.get(path, b"") for path in paths}, folders=folders_sent(sent))
@@ -396,14 +432,21 @@ def call_with_files(session: SessionLike, planned: PlannedCommand, declared: Dec
 
 def packed_files(session: SessionLike, planned: PlannedSweep, external: Iterable[str], label: str) -> bytes:
     """The declared files of an array, packed; nothing if it has none."""
-    template, renamed = planned.template, planned.template.renamed
+    template = planned.template
     if not planned.reads and not declares_files(template):
         return b""
-    sent = session.upload(external, label)
-    reads = {renamed.get(path, path): b"" for path in planned.reads}
+    return pack_files(template, planned.rows, planned.reads, session.upload(external, label))
+
+
+def pack_files(
+    template: CommandTemplate, rows: Sequence[Any], shared: Iterable[str], sent: Mapping[str, bytes]
+) -> bytes:
+    """The declared files of some rows, packed; `shared`: those that all read, `sent`: digests of what was sent."""
+    renamed = template.renamed
+    reads = {renamed.get(path, path): b"" for path in shared}
     writes: set[str] = set()
-    patterns = {path for row in planned.rows for path in row_patterns(template, row)} if template.outputs else set()
-    for read, written in files_of(template, planned.rows):
+    patterns = {path for row in rows for path in row_patterns(template, row)} if template.outputs else set()
+    for read, written in files_of(template, rows):
         reads.update((renamed.get(path, path), b"") for path in read)
         writes.update(renamed.get(path, path) for path in written.values())
     return pack_manifest({path: sent.get(path, b"") for path in reads}, writes, folders_sent(sent), patterns)

@@ -33,7 +33,8 @@ def plan_with_files(
     """A command that declares files beside its text; `cwd` is absolute."""
     patterns = [path for path in writes if is_pattern(path)]
     reads = [found for path in reads for found in _expanded(path, cwd)]
-    slotted = with_slots(command, reads, [path for path in writes if not is_pattern(path)])
+    named = [path for path in writes if not is_pattern(path)]
+    slotted = with_slots(command, reads, named) if reads or named else SlottedText(command, {})
     text = slotted.text if slotted.paths else command
     planned = plan_command(text, slotted.paths, cwd=cwd, env=env, outputs=patterns or None)
     declared = tuple(dict.fromkeys((*planned.reads, *(absolute(path, cwd) for path in reads))))

@@ -28,13 +28,14 @@ from bough.api.submit.commands import DeclaredCommand, command_name, declare_com
 from bough.api.submit.declared_text import plan_with_files
 from bough.api.submit.group_table import WatchedGroups
 from bough.api.submit.options import NO_PLAN, TaskOptions, read_options
+from bough.api.submit.transfers import check_transfers
 from bough.describe.plan import file_path, without_gc
 from bough.describe.steps import For, Step, What
 from bough.errors import BoughError
-from bough.model.commands.command import CommandSettings, OnClash
+from bough.model.commands.command import CommandSettings, OnClash, Transfer
 from bough.model.commands.shell_text import needs_shell, plain_words, split_words
 from bough.model.events.news import GroupClosed
-from bough.model.files import is_pattern, is_url
+from bough.model.files import absolute, is_pattern, is_url
 from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
 from bough.model.resources import ONE_CORE, Needs
 from bough.model.tasks import NO_EXTRAS, NO_LIMITS, Dep, GroupSpec, Item, Kind, Limits, On, TaskExtras, TaskSpec
@@ -220,7 +221,7 @@ class _Submission:
         deps = self._deps(step) if step.waits else ()
         declared: DeclaredCommand | None = None
         try:
-            if said.reads or said.writes:
+            if said.reads or said.writes or said.playpen:
                 declared = self._declared(said, record, name)
                 payload, key = declared.payload, declared.key
                 deps = tuple(dict.fromkeys((*deps, *declared.after)))
@@ -276,9 +277,17 @@ class _Submission:
     def _declared(self, said: PlanTask, record: RecordId, name: str) -> DeclaredCommand:
         """A command that declares files; what is there in the place of an output is replaced, as under make."""
         cwd = os.path.join(self._directory, said.cwd) if said.cwd else self._directory
-        for text in (cwd, *said.reads, *said.writes, *said.env, *said.env.values()):
+        moved_paths = [path for one in said.transfers for path in one[1:3]]
+        for text in (cwd, *said.reads, *said.writes, *moved_paths, *said.env, *said.env.values()):
             check_sendable("a path", text)
         planned = plan_with_files(said.command, said.reads, said.writes, cwd=cwd, env=said.env or None)
+        if said.playpen:
+            moved = [Transfer(kind, absolute(local, cwd), remote, when) for kind, local, remote, when in said.transfers]
+            check_transfers(moved)
+            call = msgspec.structs.replace(
+                planned.call, settings=msgspec.structs.replace(planned.call.settings, playpen=True)
+            )
+            planned = planned._replace(call=call).with_transfers(moved)
         return declare_command(self._session, record, name, planned, OnClash.OVERWRITE, memo=said.memo)
 
     def _command(self, said: PlanTask) -> tuple[Alike, bool, bytes]:

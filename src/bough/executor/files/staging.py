@@ -320,7 +320,7 @@ class Staging:
 
     def _stored(self, worker: StagingWorker, made: StoreOutputs, kept: FilesKept) -> None:
         """The server has outputs: they stay in the cache, too, before their task may remove them."""
-        answer = OutputsStored(made.number, made.index, kept.times, kept.error)
+        answer = OutputsStored(made.number, made.index, kept.times, kept.error, kept.places)
         numbers: set[int] = set()
         if not kept.error and self._transfers is not None:
             for one, path in zip(made.files, made.locals, strict=True):
@@ -386,9 +386,14 @@ class Staging:
         if message.error:
             self._fail(request, message.error)
             return
+        peers = message.peers
+        if path in request.message.fresh:  # it is sent for each task, whoever has it
+            peers = []
+            if not self._cache.is_pinned(message.digest):
+                self._cache.drop(message.digest)
         if message.folder:
             request.folders.append(path)
-        self._want_content(request, path, message.digest, message.size, message.peers)
+        self._want_content(request, path, message.digest, message.size, peers)
 
     def _want_content(
         self, request: StagingRequest, path: str, digest: bytes, size: int, peers: list[PeerHint]

@@ -2,8 +2,8 @@
 
 What was brought is kept in a folder of the executor for the next tasks, as long as the URL tells the same of itself
 (`RemoteFile.mark`) and there is room; a task gets a link of its own to it. A task that needs what another one is
-fetching waits for that one. Rules: a command sees files and never a URL. What it writes for a URL has a place here
-until it has succeeded.
+fetching waits for that one. A file of the site's own storage (alpha:/data/x) is used where it lies. Rules: a command
+sees files and never a URL. What it writes for a URL has a place here until it has succeeded.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from hashlib import blake2b
 from msgspec.structs import replace
 
 from bough import private
+from bough.errors import SiteError
 from bough.executor.files.declared_outputs import remove
 from bough.model.commands.command import CommandCall, Part, TemplateSlot
-from bough.model.files import is_url
+from bough.model.files import is_url, site_file
 from bough.model.outcomes import Output
 from bough.movers.remote_files import can_move, fetch, look, send
 
@@ -44,11 +45,18 @@ class UrlFiles:
             slot: f"{self._mine}/out{number}/{_file_name(url)}"
             for number, (slot, url) in enumerate(self.writes.items())
         }
+        self._at_site: dict[str, str] = {}  # slot -> where a file of this site's storage gets its name
+        for slot, url in self.writes.items():
+            path = site_file(url)[1]
+            if path:
+                self._at_site[slot] = path
+                folder, _, base = path.rpartition("/")
+                self.hidden[slot] = f"{folder}/.bough-{_digest(self._mine)}.{base[-200:]}"
         self.moved: dict[str, str] = {}  # URL -> where it lies here
 
     def unmovable(self) -> list[str]:
         """What is read here and cannot be fetched for want of a package."""
-        return [url for url in self.reads if not can_move(url)]
+        return [url for url in self.reads if not site_file(url)[0] and not can_move(url)]
 
     def _without(self, call: CommandCall) -> CommandCall:
         """The command with slots that are filled with whole paths, and without the URLs."""
@@ -86,7 +94,12 @@ class UrlFiles:
     def bring(self) -> None:
         """Fetch what is read; SiteError or UserError when it cannot be had, OSError when there is no room for it."""
         for url in self.reads:
-            if url not in self.moved:
+            site, path = site_file(url)
+            if site:
+                if not os.path.exists(path):
+                    raise SiteError(f"{path} is not there at {site}")
+                self.moved[url] = path
+            elif url not in self.moved:
                 self._bring(url)
 
     def _bring(self, url: str) -> None:
@@ -128,13 +141,18 @@ class UrlFiles:
         made = []
         for slot, url in self.writes.items():
             size = os.stat(self.hidden[slot]).st_size
-            send(self.hidden[slot], url)
+            if slot in self._at_site:
+                os.replace(self.hidden[slot], self._at_site[slot])
+            else:
+                send(self.hidden[slot], url)
             made.append(Output(slot, url, size, 0))
         return made
 
     def remove(self) -> None:
         """The attempt has ended."""
         remove(self._mine)
+        for slot in self._at_site:
+            remove(self.hidden[slot])
 
 
 def _digest(text: str) -> str:

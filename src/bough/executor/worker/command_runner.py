@@ -26,6 +26,7 @@ from bough.errors import BadValue, BoughError, SiteError, UserError
 from bough.executor.files.declared_outputs import Outputs
 from bough.executor.files.sandbox import Sandbox, aside_of, sandbox_name
 from bough.executor.processes import Unstartable, kill_group
+from bough.executor.reports import MOST_WRITTEN
 from bough.executor.worker.beside_thread import do_beside
 from bough.executor.worker.call_text import show_values
 from bough.executor.worker.command_wait import CommandEnd, CommandWait
@@ -34,6 +35,7 @@ from bough.executor.worker.output_streams import sizes_of
 from bough.executor.worker.serialisation import one_line, speaks_of_site
 from bough.executor.worker.worker_channel import WorkerContext
 from bough.executor.worker_protocol import (
+    ATTRIBUTES,
     GROUP,
     INDEX,
     LATE,
@@ -53,10 +55,12 @@ from bough.model.commands.command import CommandCall, CommandSettings, decode_ca
 from bough.model.commands.rendering import render_call, render_row
 from bough.model.events.news import WorkFailed, WorkReturned, WorkStopped
 from bough.model.files import absolute
-from bough.model.outcomes import Cause, Detail, EndedEarly, Failure, Output
+from bough.model.outcomes import Cause, Detail, EndedEarly, Failure, Output, Stream
 from bough.wire.executor_messages import RunSpan
 
 if TYPE_CHECKING:
+    from bough.executor.files.host_folders import Environment
+    from bough.executor.files.playpen import Playpen
     from bough.executor.files.url_files import UrlFiles
 
 _UNMOVED: Mapping[str, str] = MappingProxyType({})
@@ -88,7 +92,8 @@ class OutputNote:
 class CommandRunner:
     """Runs hand-overs of commands."""
 
-    def __init__(self, context: WorkerContext, sandboxes: str = "") -> None:
+    def __init__(self, context: WorkerContext, sandboxes: str = "", *, is_far: bool = False) -> None:
+        self._is_far = is_far  # the server cannot read what is written here
         self._sandboxes = sandboxes  # the folder for them
         self._cells = context.cells
         self._streams = context.streams
@@ -99,6 +104,10 @@ class CommandRunner:
         self._stop = 0  # the element of the span behind the last one that is run here
         self._cwd = ""  # where this process is; empty: unknown
         self._urls: UrlFiles | None = None  # what the element that runs has at URLs
+        self._playpen: Playpen | None = None  # of the element that runs
+        self._unpacked: Environment | None = None  # that the element that runs uses
+        self._contents: dict[str, str] = {}  # of files that were brought: where they lie
+        self._attributes = _own_attributes(context.environment)
         self._checkpoint = ""  # of the element that runs: where it is, or is to be
         self._moved = _UNMOVED  # files that lie elsewhere than the command's text says
         self._programs = ProgramPaths()
@@ -137,10 +146,9 @@ class CommandRunner:
                 call = self._with_urls(call, sandbox_name(run.record, index, run.attempt))
             if directory:
                 self._far_element(number, run, index, call, directory)
-            elif self._urls is None or self._bring_urls(number, run, index, self._urls):
+            elif self._is_ready(number, run, index, call):
                 self._element(number, run, index, call)
-            if self._urls is not None:
-                self._urls.remove()
+            self._put_away()
             if self._inbox.quit is not None:
                 return
         self._reports.say(WorkerDone(number))
@@ -190,9 +198,42 @@ class CommandRunner:
                 sandbox.set_aside(run.checkpoint.path(run.record, index), aside)
             sandbox.remove()
 
+    def _put_away(self) -> None:
+        """An element has ended: delete what was made for it alone."""
+        if self._urls is not None:
+            self._urls.remove()
+        if self._playpen is not None:
+            self._playpen.remove()
+            self._playpen = None
+            self._cwd = ""
+        self._unpacked = None
+
+    def _surround(self, run: RunSpan, index: int, call: CommandCall, sandbox: Sandbox | None) -> CommandCall:
+        """Make the playpen and the environment of a command, if it has some; the command as it is run then."""
+        settings = call.settings
+        folder = os.path.dirname(os.path.dirname(self._sandboxes))
+        if settings.environment:
+            from bough.executor.files.host_folders import host_folder, unpacked_environment  # few commands have one
+
+            archive = self._contents.get(settings.environment, settings.environment)
+            try:
+                self._unpacked = unpacked_environment(host_folder(folder), archive)
+            except (BoughError, OSError) as error:
+                raise Unstartable(f"the environment {settings.environment} cannot be unpacked: {error}") from error
+            both = "\n".join(filter(None, (self._unpacked.setup, settings.setup)))
+            call = msgspec.structs.replace(call, settings=msgspec.structs.replace(settings, setup=both))
+        if settings.playpen:
+            from bough.executor.files.playpen import Playpen
+
+            self._playpen = Playpen(folder, call, sandbox_name(run.record, index, run.attempt))
+            self._playpen.prepare(sandbox.place if sandbox else str, self._attributes)
+            inside = msgspec.structs.replace(call.settings, cwd=self._playpen.path)
+            call = msgspec.structs.replace(call, settings=inside)
+        return call
+
     def _with_urls(self, call: CommandCall, name: str) -> CommandCall:
         """A command as it is run: what it has at URLs is looked after separately."""
-        if not any("://" in path for path in (*call.reads, *call.writes.values())):
+        if not any(":/" in path for path in (*call.reads, *call.writes.values())):
             return call
         from bough.executor.files.url_files import UrlFiles, has_urls  # few commands have some
 
@@ -201,14 +242,19 @@ class CommandRunner:
         self._urls = UrlFiles(os.path.dirname(os.path.dirname(self._sandboxes)), call, name)
         return self._urls.call
 
+    def _is_ready(self, number: int, run: RunSpan, index: int, call: CommandCall) -> bool:
+        """See to what a command needs in the executor's folder; False when it cannot start, or was stopped."""
+        if self._urls is None and not call.settings.playpen:
+            return True
+        self._reports.say(StageInputs(number, run.span, index, []))  # the executor makes its folder
+        self._reports.flush()
+        if not isinstance(self._inbox.answer(number, index), InputsStaged):
+            return False
+        return self._urls is None or self._bring_urls(number, run, index, self._urls)
+
     def _bring_urls(self, number: int, run: RunSpan, index: int, urls: UrlFiles) -> bool:
         """Have what is at URLs brought; False when the command cannot start, or was stopped."""
         try:
-            self._reports.say(StageInputs(number, run.span, index, []))  # the executor makes its folder
-            self._reports.flush()
-            answer = self._inbox.answer(number, index)
-            if not isinstance(answer, InputsStaged):
-                return False
             urls.prepare()
             self.waiting.rest()
             return do_beside(self._inbox, number, index, urls.bring)
@@ -223,7 +269,8 @@ class CommandRunner:
         folders: list[str] = []
         urls = self._urls.unmovable() if self._urls is not None else []  # the server may be able to
         if sandbox.reads or urls:
-            self._reports.say(StageInputs(number, run.span, index, [*sandbox.reads, *urls]))
+            fresh = [one.local for one in sandbox.call.transfers if one.kind == "put"]
+            self._reports.say(StageInputs(number, run.span, index, [*sandbox.reads, *urls], fresh))
             self._reports.flush()
             answer = self._inbox.answer(number, index)
             if not isinstance(answer, InputsStaged):
@@ -231,6 +278,7 @@ class CommandRunner:
             if answer.error:
                 raise Unstartable(f"its input cannot be brought: {answer.error}", of_site=answer.of_site)
             files, folders = answer.files, answer.folders
+            self._contents = files
         if self._urls is not None:
             self._urls.prepare()
             for url in urls:
@@ -258,6 +306,28 @@ class CommandRunner:
             raise OSError(0, f"the server cannot keep it: {answer.error}")
         return sandbox.outputs(made, answer.times)
 
+    def _keep_streams(
+        self, number: int, run: RunSpan, index: int, out: Stream | None, err: Stream | None
+    ) -> tuple[Stream | None, Stream | None]:
+        """Give what a command wrote to the server, which cannot read it here; as it was if that cannot be."""
+        end = self.waiting.end
+        if not self._is_far or not _are_long(out, err) or (end and end.verdict is None):
+            return out, err
+        from bough.executor.worker.long_streams import LongStreams  # few commands write so much
+
+        try:
+            with LongStreams(self._streams.path_of("long"), (out, err)) as long:
+                self._reports.say(StoreOutputs(number, run.span, index, long.made, long.where))
+                self._reports.flush()
+                answer = self._inbox.answer(number, index)
+                if not isinstance(answer, OutputsStored):
+                    self.waiting.end = CommandEnd(None)  # it was stopped
+                elif not answer.error and len(answer.places) == len(long.made):
+                    return long.placed(answer.places)
+        except OSError:
+            pass
+        return out, err
+
     def _not_started(self, run: RunSpan, index: int, error: Unstartable) -> None:
         self._say_failed(run, index, Failure(Cause.NOT_STARTED, str(error), site=error.of_site))
 
@@ -273,13 +343,13 @@ class CommandRunner:
         self, number: int, run: RunSpan, index: int, call: CommandCall, sandbox: Sandbox | None = None
     ) -> None:
         outputs = self._outputs_of(run, index, call, sandbox)
-        self._moved = sandbox.moved if sandbox else _UNMOVED
-        if self._urls is not None:
-            self._moved = {**self._moved, **self._urls.moved}
+        self._moved = self._moved_files(sandbox)
         self._checkpoint = "" if run.checkpoint is None else _place_of(run.checkpoint.path(run.record, index), sandbox)
         started = time.time()
         begun = time.perf_counter()
         try:
+            if call.settings.environment or call.settings.playpen:
+                call = self._surround(run, index, call, sandbox)
             pid = self._start(run, index, call, outputs)
         except Unstartable as error:
             if outputs:
@@ -302,6 +372,7 @@ class CommandRunner:
         failure = self._judge(status, outputs) if status or outputs or waiting.end or self._urls else None
         if failure and failure.cause in {Cause.EXIT, Cause.SIGNAL, Cause.TIMEOUT, Cause.MEMORY, Cause.MISSING_OUTPUT}:
             failure = _with_stderr(failure, self._streams.error_tail(err))
+        out, err = self._keep_streams(number, run, index, out, err)
         if survived:
             self._streams.seal()
         shown: tuple[Output, ...] = ()
@@ -424,8 +495,8 @@ class CommandRunner:
             argv = render_call(call, self._hidden(outputs), run.needs.cores, run.attempt, self._moved)
         except Exception as error:
             raise Unstartable(f"the command cannot be made: {one_line(error)}", of_site=False) from error
-        environment = self._environments.make(settings.env, run.needs.cores, f"{run.record}.{index}", run.attempt)
-        if settings.setup or settings.container:
+        environment = self._environment_of(run, index, settings)
+        if settings.setup or settings.container or settings.teardown:
             argv = _surrounded(argv, settings, environment)
         try:
             if self._checkpoint:
@@ -451,6 +522,18 @@ class CommandRunner:
         finally:
             if stdin >= 0:
                 os.close(stdin)
+
+    def _environment_of(self, run: RunSpan, index: int, settings: CommandSettings) -> dict[bytes, bytes]:
+        environment = self._environments.make(settings.env, run.needs.cores, f"{run.record}.{index}", run.attempt)
+        if self._unpacked is not None:
+            self._unpacked.put_first(environment)
+        if self._playpen is not None:
+            for name, value in self._playpen.variables(run.record, index).items():
+                if name.decode() not in settings.env:
+                    environment[name] = value
+            path = b"%b:%b" % (os.fsencode(self._playpen.storage), os.fsencode(self._playpen.path))
+            environment[b"PATH"] = path + b":" + environment.get(b"PATH", _PATH)
+        return environment
 
     def _spawn(self, argv: list[str], environment: dict[bytes, bytes], stdin: int) -> int:
         path = environment.get(b"PATH", _PATH)
@@ -506,19 +589,39 @@ class CommandRunner:
             return Failure(Cause.MISSING_OUTPUT, f"did not write its output {', '.join(missing)}", exit_code=0)
         return None
 
+    def _moved_files(self, sandbox: Sandbox | None) -> Mapping[str, str]:
+        """Files that lie elsewhere than the command's text says."""
+        moved = sandbox.moved if sandbox else _UNMOVED
+        return moved if self._urls is None else {**moved, **self._urls.moved}
+
     def _hidden(self, outputs: Outputs | None) -> dict[str, str]:
         """Where an attempt writes its outputs."""
         hidden = outputs.hidden if outputs else {}
         return hidden if self._urls is None else {**hidden, **self._urls.hidden}
 
     def _missing(self, outputs: Outputs | None) -> list[str]:
+        if self._playpen is not None and outputs:
+            self._playpen.collect(outputs.hidden, self._attributes)
         missing = outputs.missing() if outputs else []
         return [*missing, *self._urls.missing()] if self._urls is not None else missing
+
+
+def _are_long(*streams: Stream | None) -> bool:
+    return any(stream is not None and stream.length > MOST_WRITTEN for stream in streams)
 
 
 def _place_of(path: str, sandbox: Sandbox | None) -> str:
     """Where a path of the submitter lies here."""
     return sandbox.place(path) if sandbox else path
+
+
+def _own_attributes(environment: Mapping[bytes, bytes]) -> dict[str, str | float]:
+    """What this executor was told to say of itself."""
+    text = environment.get(ATTRIBUTES.encode(), b"")
+    try:
+        return msgspec.json.decode(text, type=dict[str, str | float]) if text else {}
+    except msgspec.MsgspecError:
+        return {}
 
 
 def _surrounded(argv: list[str], settings: CommandSettings, environment: dict[bytes, bytes]) -> list[str]:

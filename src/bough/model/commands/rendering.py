@@ -199,8 +199,9 @@ class _Filler:
 
     def _real_reads(self, values: Values) -> dict[str, bytes]:
         """What a row reads, by the names the files really have."""
-        renamed, stdin = self.template.renamed, self.template.settings.stdin_path
-        reads = [*self.files(values)[0], *([absolute(stdin, self.cwd)] if stdin else ())]
+        renamed, settings = self.template.renamed, self.template.settings
+        shared = [absolute(path, self.cwd) for path in (settings.stdin_path, settings.environment) if path]
+        reads = [*self.files(values)[0], *shared]
         return {renamed.get(path, path): b"" for path in reads}
 
     def _shell_parts(self, values: Values, writes: dict[str, str]) -> list[Part]:

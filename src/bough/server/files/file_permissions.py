@@ -51,6 +51,7 @@ class FilePermissions:
         self._shell = shell
         self._calls: OrderedDict[int, Manifest] = OrderedDict()
         self._manifests: OrderedDict[int, Manifest] = OrderedDict()
+        self._pages: OrderedDict[tuple[int, int], Manifest] = OrderedDict()  # by record and first element
         self._made: OrderedDict[tuple[int, int, int], dict[str, Output]] = OrderedDict()
 
     def task_of(self, executor: ExecutorId, span: SpanId, index: int) -> TaskOnExecutor:
@@ -60,7 +61,25 @@ class FilePermissions:
         if found is None:
             raise UserError("the task is not wanted from this executor any more")
         spec, run = queries.spec_of(found.record), queries.run_of(found.record)
-        return TaskOnExecutor(found.record, spec, run, index, found.attempt, self._declared(spec))
+        fed = self._fed(found.record, spec, index)
+        return TaskOnExecutor(found.record, spec, run, index, found.attempt, fed or self._declared(spec))
+
+    def _fed(self, record: RecordId, spec: TaskSpec | ArraySpec, index: int) -> Manifest | None:
+        """The files of an element that was fed, which came with its page; None: it was not, or has none."""
+        if isinstance(spec, TaskSpec) or spec.files:
+            return None
+        for page in self._shell.queries.pages_of(record, index):
+            if page.files:
+                key = (record, page.start)
+                found = self._pages.get(key)
+                if found is None:
+                    try:
+                        found = unpack_manifest(page.files)
+                    except ValueError as error:
+                        raise StoreFailed(f"the files of task {number_of(spec.id)} are not known: {error}") from error
+                    _keep(self._pages, key, found, _MANIFESTS)
+                return found
+        return None
 
     def _declared(self, spec: TaskSpec | ArraySpec) -> Manifest:
         kept, most = (self._calls, _CALLS) if isinstance(spec, TaskSpec) else (self._manifests, _MANIFESTS)
@@ -187,9 +206,6 @@ class FilePermissions:
 
 
 def _undeclared(task: TaskOnExecutor, path: str, what: str) -> UserError:
-    spec = task.spec
-    if not isinstance(spec, TaskSpec) and not spec.files:
-        return UserError("files of a feed cannot travel: its commands must see the submitter's directory; use sweep")
     return UserError(f"{path} is not a declared {what} of task {number_of(task.record)}.{task.index}")
 
 

@@ -33,6 +33,7 @@ from bough.wire.client_messages import Answer, Refused
 from bough.wire.file_messages import (
     DIGEST,
     PIECE,
+    STREAMS,
     CacheReport,
     FileLocated,
     FilePiece,
@@ -188,6 +189,9 @@ class FileRequests:
             if [made.path for made in offer.files] == [""] and task.spec.kind is Kind.FUNCTION:
                 executor.connection.send(await self._take_result(executor, offer, task))
                 return
+            if offer.files and all(made.path in STREAMS for made in offer.files):
+                executor.connection.send(await self._take_streams(executor, offer, task))
+                return
             permissions.check_outputs(task, [made.path for made in offer.files])
             await files.refer(task.run, [made.digest for made in offer.files])
             for made in offer.files:
@@ -215,6 +219,16 @@ class FileRequests:
         name = f"{task.record}-{task.attempt}-{offer.span}-{offer.index}.x{executor.number}.pickle"
         await self._fetch(executor, offer.request, offer.files[0], f"{folder}/{name}")
         return FilesKept(offer.request, [0], places=[f"{folder}/{name}"])
+
+    async def _take_streams(self, executor: ExecutorPeer, offer: OfferFiles, task: TaskOnExecutor) -> FilesKept:
+        """What a command wrote to its streams, if that is too long to come with its report: contents like others."""
+        files = self._files
+        await files.refer(task.run, [made.digest for made in offer.files])
+        for made in offer.files:
+            if not files.has(made.digest):
+                await self._fetch(executor, offer.request, made)
+        places = [files.path(made.digest) for made in offer.files]
+        return FilesKept(offer.request, [0] * len(places), places=places)
 
     async def _fetch(self, executor: ExecutorPeer, request: int, made: MadeFile, path: str = "") -> None:
         """Take a content from the executor that has it; `path`: to be kept there and not among the contents."""

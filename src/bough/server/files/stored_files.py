@@ -42,6 +42,7 @@ class StoredFiles:
         contents = Contents(shell.info.folder("files"))
         contents.sweep()
         self._store: ContentStore = contents
+        self.path = contents.path  # where a content lies, or would
         self._references = FileReferences(contents)
         self._shell = shell
         self._loop = shell.loop
