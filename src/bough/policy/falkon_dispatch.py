@@ -16,7 +16,7 @@ from itertools import islice
 from bough.model.ids import Seconds
 from bough.policy.data_scheduling import at_data, overdue, plain_first, unheld_anywhere, wish_for
 from bough.policy.interface import DataMatch, DataView, Place, View
-from bough.policy.list_scheduling import in_order
+from bough.policy.list_scheduling import while_room
 
 _OLDEST = 16  # tasks that are looked at one by one, because what very many hold is in no place's list
 
@@ -34,7 +34,7 @@ def max_cache_hit(view: View, data: DataView, patience: Seconds) -> Iterator[Pla
 def max_compute_util(view: View, data: DataView) -> Iterator[Place]:
     """Each free executor gets the task that has the most of its data there, or else the next."""
     yield from at_data(data)
-    yield from in_order(view)
+    yield from while_room(view)
 
 
 def has_most(data: DataView, found: DataMatch) -> bool:

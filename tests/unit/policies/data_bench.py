@@ -26,7 +26,7 @@ class DataBench:
         self.went: dict[tuple[int, int], int] = {}  # where each task went last
 
     @property
-    def machine(self):  # noqa: ANN201 the bench's own
+    def machine(self):
         return self.bench.machine
 
     def tell(self, *said: object) -> None:
@@ -40,7 +40,7 @@ class DataBench:
         self.bench.now += seconds
         self.tell()
 
-    def executor(self, number: int, *held: str, cores: float = 1, host: str = "", site: str = "local", **more: float):  # noqa: ANN201
+    def executor(self, number: int, *held: str, cores: float = 1, host: str = "", site: str = "local", **more: float):
         self.tell(ExecutorJoined(ExecutorId(number), site, host or f"host{number}", 1, Needs(cores=cores), **more))
         if held:
             self.cache(number, *held)

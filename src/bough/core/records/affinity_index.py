@@ -64,11 +64,12 @@ class Unit:
 class Place:
     """A host or a site, and what it holds that is wanted."""
 
-    __slots__ = ("hosts", "listed", "name", "wanted")
+    __slots__ = ("hosts", "listed", "name", "only", "wanted")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.hosts: dict[int, HostRecord] = {}
+        self.only = -1  # the number of its host, if it has one
         self.wanted: list[tuple[int, int, int]] = []  # a heap: size (negated), when it came, content
         self.listed: set[int] = set()  # the contents in it
 
@@ -83,6 +84,7 @@ class AffinityIndex:
         self._by_site = needs.place == "site"
         self._executors = executors
         self.is_used = False  # something that declares inputs was ready once
+        self.roomy: dict[int, ExecutorRecord] = {}  # that got room since it was last looked, see `with_room`
         self._new: deque[list[object]] = deque()  # record, start, stop, when: what became ready and is not taken up
         self.units: OrderedDict[tuple[int, int], Unit] = OrderedDict()  # in the order they became ready
         self._readers: dict[int, dict[int, list[Unit]]] = {}  # by run and file
@@ -129,7 +131,7 @@ class AffinityIndex:
         readers = self._readers.get(run)
         if readers is None:
             readers = self._readers[run] = {}
-        contents, held = data.contents_in(run) or _NO_FILES, False
+        contents, held = data.contents_by_run.get(run, _NO_FILES), False
         for file in files:
             known = readers.get(file)
             if known:
@@ -189,6 +191,7 @@ class AffinityIndex:
         place = self._place_of.pop(host.number, None)
         if place is not None:
             del place.hosts[host.number]
+            place.only = next(iter(place.hosts)) if len(place.hosts) == 1 else -1
             if not place.hosts:
                 del self._places[place.name]
 
@@ -219,6 +222,15 @@ class AffinityIndex:
         del self._expected[at]
         insort(self._expected, (expected, executor.id))
 
+    def with_room(self, open_executors: Mapping[int, ExecutorRecord]) -> Iterator[ExecutorRecord]:
+        """The executors that have room for a task that needs a core; those that got it first come first."""
+        roomy = self.roomy
+        for number, executor in list(roomy.items()):
+            if number in open_executors and has_room(executor):
+                yield executor
+            else:
+                roomy.pop(number, None)
+
     # --- questions -------------------------------------------------------------------------------
 
     def weight(self, content: int) -> int:
@@ -245,6 +257,7 @@ class AffinityIndex:
             if place is None:
                 place = self._places[name] = Place(name)
             place.hosts[number] = host
+            place.only = number if len(place.hosts) == 1 else -1
             self._place_of[number] = place
         return place
 
@@ -253,30 +266,38 @@ class AffinityIndex:
         if self.frozen:
             return place.name in self._then.get(content, ())
         holds = self.data.holds
-        if len(place.hosts) == 1:
-            (only,) = place.hosts
-            return holds(content, only)
+        if place.only >= 0:
+            return holds(content, place.only)
         if self.data.is_common(content):
             return any(holds(content, host) for host in place.hosts)
         return any(host in place.hosts for host in self.data.holders(content))
 
     def measure(self, unit: Unit, place: Place | None) -> tuple[int, int]:
         """How much of what is known of a task's input is at a place, and how much it is in all."""
-        contents = self.data.contents_in(unit.run) or _NO_FILES
-        sizes, by_files, here, total, known = self.data.contents.sizes, self.by_files, 0, 0, len(contents)
+        data = self.data
+        contents = data.contents_by_run.get(unit.work.group.workflow.run, _NO_FILES)
+        sizes, by_files, here, total, known = data.contents.sizes, self.by_files, 0, 0, len(contents)
+        only = place.only if place is not None and not self.frozen else -1
         for file in unit.files:
             content = contents[file] if file < known else _UNKNOWN
             if content == _UNKNOWN:
                 continue
             weight = 1 if by_files else sizes[content] or 1
             total += weight
-            if place is not None and self.is_at(content, place):
+            if only >= 0:  # as `is_at`, without calls: for most places it is all that a decision costs
+                holders = data.holders_by_content[content]
+                if type(holders) is int:
+                    if holders == only:
+                        here += weight
+                elif only in holders if type(holders) is tuple else data.holds(content, only):
+                    here += weight
+            elif place is not None and self.is_at(content, place):
                 here += weight
         return here, total
 
     def contents_of(self, unit: Unit) -> Iterator[int]:
         """The contents of a task's input, as far as they are known."""
-        contents = self.data.contents_in(unit.run) or _NO_FILES
+        contents = self.data.contents_by_run.get(unit.run, _NO_FILES)
         for file in unit.files:
             if file < len(contents) and contents[file] != _UNKNOWN:
                 yield contents[file]
@@ -375,6 +396,13 @@ class AffinityIndex:
         for at in reversed(gone):
             self._gaps.pop(self._expected.pop(at)[1], None)
         return found
+
+
+def has_room(executor: ExecutorRecord) -> bool:
+    """Whether a core is free, or a short task may wait for one."""
+    if executor.cores_free > 0 or executor.wide:
+        return True
+    return executor.load < executor.backlog_limit and executor.long_cores < executor.capacity.cores
 
 
 def files_read(record: Record, element: int) -> Sequence[int]:

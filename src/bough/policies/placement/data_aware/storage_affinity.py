@@ -1,8 +1,8 @@
 """Storage affinity: of all pairs of a waiting task and a site with an idle executor, the one with most bytes there.
 
 Source: Santos-Neto et al., `spec/storage-affinity.md` 3.1 and 3.2: affinity is the sum of the bytes of a task's input
-that a site holds. A task is never held back for a busy site, so data spreads over executions. `affinity=frozen` counts what
-a site held when the job began, `live` (the default) what it holds now. `tie` says which site is next among equals: the
+that a site holds. A task is never held back for a busy site, so data spreads over executions. `affinity=frozen` counts
+what a site held when the job began, `live` (the default) what it holds now. `tie` says which site is next among equals: the
 last one (as the printed algorithm), a random one, each in turn, or the one with the most idle executors.
 The second phase, replication of running tasks, belongs to the family `replication`.
 """
@@ -17,7 +17,7 @@ import msgspec
 
 from bough.policy.data_scheduling import wish_for
 from bough.policy.interface import DataMatch, DataNeeds, DataView, ExecutorView, Place, ReadyWork, View
-from bough.policy.list_scheduling import in_order
+from bough.policy.list_scheduling import in_order, while_room
 
 _IDLE = 16  # executors of a site that are asked for room
 
@@ -59,7 +59,7 @@ class StorageAffinity(msgspec.Struct, frozen=True):
                 yield wish_for(task, executor)
             else:
                 _drop(sites, name, executor)
-        yield from in_order(view)
+        yield from while_room(view)
 
     def _by_affinity(self, view: View, data: DataView, sites: dict[str, list[ExecutorView]]) -> Iterator[Place]:
         """While a task has data at a site with an idle executor: the pair with the most."""
