@@ -39,7 +39,7 @@ def max_compute_util(view: View, data: DataView) -> Iterator[Place]:
 
 def has_most(data: DataView, found: DataMatch) -> bool:
     """Whether no other place has more of a task's input."""
-    return found.here >= found.total or all(holder.amount <= found.here for holder in data.holders(found.task))
+    return found.here >= found.total or found.here >= data.most_held(found.task)
 
 
 def _where_most_is(data: DataView) -> Iterator[Place]:

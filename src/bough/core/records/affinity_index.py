@@ -18,6 +18,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import count, islice
+from math import inf
 from typing import Final
 
 from bough.core.data.data_index import DataIndex, HostRecord
@@ -31,6 +32,7 @@ _SLICE: Final = 4096  # ready tasks that are taken up in one turn
 _CONTENTS: Final = 3  # of a place that are looked at for one decision
 _READERS: Final = 8  # of each of these
 _NAMED: Final = 64  # places that are named as holders of one task's input
+_COSTED: Final = 8  # holders of a content, and executors of a holder, that are asked when they may want work
 _UNHELD: Final = 16  # tasks without any data that are looked at for one decision
 _REASONS: Final = 10_000  # spans of which it is known why they are where they are
 _WAITING: Final = 1024  # tasks that a policy may walk through in one turn
@@ -358,13 +360,56 @@ class AffinityIndex:
 
     def waiting(self) -> Iterator[Unit]:
         """The first ready tasks with inputs, in the order they became ready; what was placed meanwhile is left out."""
-        units = self.units
-        some = list(islice(units.items(), _WAITING))
-        for key, unit in some:
-            if unit.is_ready:
-                yield unit
-            else:
-                units.pop(key, None)
+        units, seen, size = self.units, 0, 4
+        while seen < _WAITING:
+            some = list(islice(units.items(), seen, seen + size))
+            if not some:
+                return
+            before = len(units)
+            for key, unit in some:
+                if unit.is_ready:
+                    yield unit
+                else:
+                    units.pop(key, None)
+            seen += max(0, len(some) - (before - len(units)))  # those that are still there
+            size *= 4
+
+    def most_held(self, unit: Unit) -> int:
+        """The most of a task's input that any place holds; of a content that many hold some are looked at."""
+        if self._by_site:
+            return max(self.holders(unit).values(), default=0)
+        scores: dict[int, int] = {}
+        data = self.data
+        for content in self.contents_of(unit):
+            weight, holders = self.weight(content), data.holders_by_content[content]
+            if type(holders) is int:
+                if holders >= 0:
+                    scores[holders] = scores.get(holders, 0) + weight
+                continue
+            for host in holders if type(holders) is tuple else islice(data.holders(content), _NAMED):
+                scores[host] = scores.get(host, 0) + weight
+        return max(scores.values(), default=0)
+
+    def soonest_cost(self, unit: Unit, except_at: Place | None, rate: float, now: Seconds, latest: Seconds) -> float:
+        """The least of the time until a holder may ask for work, up to `latest`, and `rate` for all it has not."""
+        scores: dict[int, int] = {}
+        data, total = self.data, 0
+        for content in self.contents_of(unit):
+            weight = self.weight(content)
+            total += weight
+            for host in islice(data.holders(content), _COSTED):
+                scores[host] = scores.get(host, 0) + weight
+        least, gaps = inf, self._gaps
+        for host, here in scores.items():
+            there = data.by_number[host]
+            if there is None or (except_at is not None and host in except_at.hosts):
+                continue
+            for number in islice(there.executors, _COSTED):
+                known = gaps.get(number)
+                when = known[3] if known is not None and known[3] > now else now
+                if when <= latest:
+                    least = min(least, when - now + (total - here) * rate)
+        return least
 
     def holders(self, unit: Unit) -> dict[str, int]:
         """How much of a task's input is where; of contents that many hold only some holders."""

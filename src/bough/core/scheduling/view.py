@@ -218,7 +218,7 @@ class StateDataView:
         affinity = self._affinity
         place = affinity.place_of(self._state.executors[executor.id])
         found: list[DataMatch] = []
-        if place is not None:
+        if place is not None and self.has_room(executor):
             for units in affinity.candidates(place):
                 for unit in units:
                     if self.could_go(unit, executor):  # type: ignore[arg-type]
@@ -268,6 +268,21 @@ class StateDataView:
             soonest = min([affinity.expected(number, now) for number in there], default=now)
             found.append(HolderView(name, amount, soonest))
         return found
+
+    def most_held(self, task: DataTask) -> float:
+        """The most of a task's input that any place holds."""
+        return self._affinity.most_held(cast("Unit", task))
+
+    def has_room(self, executor: ExecutorView) -> bool:
+        """Whether an executor may take something."""
+        record = self._state.executors[executor.id]
+        return record.id in self._state.open_executors and has_room(record)
+
+    def cost_elsewhere(self, task: DataTask, executor: ExecutorView, rate: float, latest: Seconds) -> float:
+        """What waiting for a holder elsewhere would cost."""
+        affinity = self._affinity
+        place = affinity.place_of(self._state.executors[executor.id])
+        return affinity.soonest_cost(cast("Unit", task), place, rate, self._view.now, latest)
 
     def executor_at(self, task: DataTask, place: str) -> ExecutorView | None:
         """An executor at a place that would take a task now."""
