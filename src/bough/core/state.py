@@ -403,6 +403,8 @@ class State:
         executor.drop(span)
         if executor.bound is not None:
             self.count_out(span, 0)
+        if self.affinity is not None:
+            self.affinity.roomy[executor.id] = executor
         if executor.id in self.open_executors:
             self.due = True  # a span that goes leaves more room, never less
         elif executor.id in self.executors:
@@ -475,5 +477,7 @@ class State:
         if executor.is_open():
             self.open_executors.setdefault(executor.id, executor)
             self.due = True
+            if self.affinity is not None:
+                self.affinity.roomy[executor.id] = executor
         else:
             self.open_executors.pop(executor.id, None)

@@ -32,6 +32,7 @@ from bough.model.bounds import check_path, shown
 from bough.model.commands.command import CommandCall, CommandTemplate, OnClash, TemplateSlot, encode_call, shown_text
 from bough.model.commands.rendering import render_row, row_patterns
 from bough.model.commands.template import BUILT_IN, is_template, parse
+from bough.model.element_reads import ElementReads, pack_reads
 from bough.model.files import pack_manifest, site_file
 from bough.model.ids import DIGEST_SIZE, BlobId, GroupId, MemoKey, RecordId, number_of
 from bough.model.spaces import Tie
@@ -231,9 +232,9 @@ def submit_sweep(
             body, blob = template_blob(planned.template)
         table, data = pack_table(planned.rows)
         outside = [*declared.external, *shared.external]
-        files = b""
+        files, reads = b"", None
         if session.is_remote:
-            files = packed_files(session, planned, outside, name)
+            files, reads = packed_files(session, planned, outside, name)
         key = sweep_key(session, planned, shared.external) if settings.memo is not False else MemoKey(b"")
         parts = ArrayParts(
             kind=Kind.COMMAND,
@@ -251,6 +252,7 @@ def submit_sweep(
             identities=identities(outside) if settings.memo is not False else None,
             writes=declared.writes,
             files=files,
+            reads=reads,
             always=_is_always(settings, writes=bool(declared.writes)),
             indices=how.get("indices", ""),
         )
@@ -430,24 +432,38 @@ def call_with_files(session: SessionLike, planned: PlannedCommand, declared: Dec
     return replace(call, reads={path: sent.get(path, b"") for path in paths}, folders=folders_sent(sent))
 
 
-def packed_files(session: SessionLike, planned: PlannedSweep, external: Iterable[str], label: str) -> bytes:
-    """The declared files of an array, packed; nothing if it has none."""
+def packed_files(
+    session: SessionLike, planned: PlannedSweep, external: Iterable[str], label: str
+) -> tuple[bytes, ElementReads | None]:
+    """The declared files of an array, packed: all of them, and what each element reads; nothing if it has none."""
     template = planned.template
     if not planned.reads and not declares_files(template):
-        return b""
-    return pack_files(template, planned.rows, planned.reads, session.upload(external, label))
+        return b"", None
+    each: list[list[str]] = []
+    return pack_files(template, planned.rows, planned.reads, session.upload(external, label), each), pack_reads(each)
 
 
 def pack_files(
-    template: CommandTemplate, rows: Sequence[Any], shared: Iterable[str], sent: Mapping[str, bytes]
+    template: CommandTemplate,
+    rows: Sequence[Any],
+    shared: Iterable[str],
+    sent: Mapping[str, bytes],
+    each: list[list[str]] | None = None,
 ) -> bytes:
-    """The declared files of some rows, packed; `shared`: those that all read, `sent`: digests of what was sent."""
+    """The declared files of some rows, packed; `shared`: those that all read, `sent`: digests of what was sent.
+
+    What each row reads is added to `each`.
+    """
     renamed = template.renamed
-    reads = {renamed.get(path, path): b"" for path in shared}
+    common = [renamed.get(path, path) for path in shared]
+    reads = dict.fromkeys(common, b"")
     writes: set[str] = set()
     patterns = {path for row in rows for path in row_patterns(template, row)} if template.outputs else set()
     for read, written in files_of(template, rows):
-        reads.update((renamed.get(path, path), b"") for path in read)
+        own = [renamed.get(path, path) for path in read]
+        reads.update(dict.fromkeys(own, b""))
+        if each is not None:
+            each.append(common + own)
         writes.update(renamed.get(path, path) for path in written.values())
     return pack_manifest({path: sent.get(path, b"") for path in reads}, writes, folders_sent(sent), patterns)
 

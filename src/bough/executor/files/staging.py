@@ -43,6 +43,7 @@ from bough.model.outcomes import Cause, Failure, ResultFile
 from bough.private import remove_tree
 from bough.wire.file_messages import (
     PIECE,
+    STREAMS,
     CacheReport,
     CheckContent,
     FileLocated,
@@ -324,6 +325,8 @@ class Staging:
         numbers: set[int] = set()
         if not kept.error and self._transfers is not None:
             for one, path in zip(made.files, made.locals, strict=True):
+                if one.path in STREAMS:  # what a task wrote is for people, and the server has it
+                    continue
                 self._last += 1
                 numbers.add(self._last)
                 self._keeping[self._last] = (worker, answer, numbers)
