@@ -17,6 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
+
 from linked_hosts import LinkedHosts, LinkedService
 
 import bough

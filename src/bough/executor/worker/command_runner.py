@@ -52,7 +52,7 @@ from bough.model.commands.command import CommandCall, CommandSettings, decode_ca
 from bough.model.commands.rendering import render_call, render_row
 from bough.model.events.news import WorkFailed, WorkReturned, WorkStopped
 from bough.model.files import absolute
-from bough.model.outcomes import Cause, Detail, EndedEarly, Failure, Output
+from bough.model.outcomes import Cause, Detail, EndedEarly, Failure, Output, Staged
 from bough.wire.executor_messages import RunSpan
 
 _UNMOVED: Mapping[str, str] = MappingProxyType({})
@@ -162,8 +162,11 @@ class CommandRunner:
             sandbox = Sandbox(name, directory, call)
             if run.checkpoint is not None and index in run.saved:
                 sandbox.reads.append(run.checkpoint.path(run.record, index))
-            if not self._bring(number, run, index, sandbox):
+            begun = time.perf_counter()
+            moved = self._bring(number, run, index, sandbox)
+            if moved is None:
                 return
+            sandbox.staged = Staged(time.perf_counter() - begun, 0, *moved)
         except Unstartable as error:
             self._not_started(run, index, error)
             return
@@ -176,25 +179,27 @@ class CommandRunner:
                 sandbox.set_aside(run.checkpoint.path(run.record, index), aside)
             sandbox.remove()
 
-    def _bring(self, number: int, run: RunSpan, index: int, sandbox: Sandbox) -> bool:
-        """Have the files of a command brought; False when it was stopped."""
+    def _bring(self, number: int, run: RunSpan, index: int, sandbox: Sandbox) -> tuple[int, int, int] | None:
+        """Have the files of a command brought; bytes by where they came from, None when it was stopped."""
         files: dict[str, str] = {}
+        moved = (0, 0, 0)
         if sandbox.reads:
             self._reports.say(StageInputs(number, run.span, index, sandbox.reads))
             self._reports.flush()
             answer = self._inbox.answer(number, index)
             if not isinstance(answer, InputsStaged):
-                return False
+                return None
             if answer.error:
                 raise Unstartable(f"its input cannot be brought: {answer.error}", of_site=answer.of_site)
-            files = answer.files
+            files, moved = answer.files, answer.moved
         sandbox.fill(files)
-        return True
+        return moved
 
     def _hand_over(
         self, number: int, run: RunSpan, index: int, sandbox: Sandbox, outputs: Outputs
     ) -> tuple[Output, ...]:
         """Give what a command made to the server; OSError when that cannot be."""
+        begun = time.perf_counter()
         try:
             made, where = sandbox.made(outputs.hidden)
         except Unstartable as error:
@@ -207,6 +212,8 @@ class CommandRunner:
             return ()
         if answer.error:
             raise OSError(0, f"the server cannot keep it: {answer.error}")
+        sent = sum(one.size for one in made)
+        sandbox.staged = msgspec.structs.replace(sandbox.staged, stage_out=time.perf_counter() - begun, sent=sent)
         return sandbox.outputs(made, answer.times)
 
     def _not_started(self, run: RunSpan, index: int, error: Unstartable) -> None:
@@ -273,6 +280,7 @@ class CommandRunner:
             stderr=err,
             outputs=shown,
             ended_by=early.ended_by if isinstance(early, EndedEarly) else "",
+            staged=sandbox.staged if sandbox else None,
         )
         self._tell(run, index, failure, detail)
 
