@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from bough.policies.placement.fifo import Fifo
-from bough.policies.placement.sjf import ShortestFirst
+import pytest
+
+from bough.policies.policy_registry import load_placement, placement_names
 from bough.policy.interface import PlacementPolicy
 from bough.testing.policy_conformance import PolicySuite
 
 
-class TestFifo(PolicySuite):
-    def policy(self) -> PlacementPolicy:
-        return Fifo()
+@pytest.mark.parametrize("name", placement_names(), scope="class")
+class TestEveryPolicy(PolicySuite):
+    @pytest.fixture(autouse=True)
+    def named(self, name: str) -> None:
+        self.name = name
 
-
-class TestShortestFirst(PolicySuite):
     def policy(self) -> PlacementPolicy:
-        return ShortestFirst()
+        return load_placement(self.name)

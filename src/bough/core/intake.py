@@ -350,6 +350,7 @@ class Intake:
         if host is not None:
             added = [(one.digest, one.size) for one in event.added]
             data.cache_changed(host, added, event.removed, whole=event.whole)
+            self._data_moved()
 
     def _on_identified(self, event: news.FilesIdentified) -> None:
         workflow = self._state.workflows.get(event.run)
@@ -358,6 +359,13 @@ class Intake:
         for one in event.files:
             if 0 < one.file <= workflow.files.last:
                 self._state.data.file_identified(event.run, one.file, one.digest, one.size)
+        self._data_moved()
+
+    def _data_moved(self) -> None:
+        """What a policy held back for want of data may go now."""
+        affinity = self._state.affinity
+        if affinity is not None and affinity.units:
+            self._state.due = True
 
     def _on_bytes_moved(self, event: news.BytesMoved) -> None:
         executor = self._state.executors.get(event.executor)

@@ -79,6 +79,10 @@ def _ready(state: State, record: Record) -> None:
     if isinstance(record, ArrayRecord):
         offered = sorted([start, stop] for start, stop, _ in [*record.given_back, *record.ready_ranges])
         indexes = [index for start, stop in offered for index in range(start, stop)]
+        if record.has_gaps:
+            waiting = (*record.given_back, *record.ready_ranges)
+            live = {i for low, high, n in waiting for i in range(low, high) if record.attempt_of(i) == n}
+            indexes = sorted(index for index in live if record.state_of(index) == READY)
         truth = [index for start, stop in runs for index in range(start, stop)]
         _demand(indexes == truth, f"array {record.id} offers {offered}, ready are {runs}")
     if record.ready:

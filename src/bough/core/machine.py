@@ -73,6 +73,8 @@ class Machine:
             state.pilots_due = True
         effects = Effects()
         written = self._intake.take_in(events, effects)
+        if state.place_again is not None and now >= state.place_again:
+            state.due, state.place_again = True, None
         if state.due and not state.stopping:
             written += self._placement.ask(now, effects.orders)
             state.due = False
@@ -155,6 +157,9 @@ class Machine:
         """When something is due, at the latest."""
         timers = self.state.timers
         timer = timers[0][0] if timers else None
+        again = self.state.place_again
+        if again is not None and (timer is None or again < timer):
+            timer = again
         if not self.state.defined_sites:
             return timer
         asked = next_provision(self.state)

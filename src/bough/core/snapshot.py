@@ -624,6 +624,8 @@ def _restore_array(state: State, kept: KeptArray) -> None:
     record.ready_ranges.extend(kept.ready)
     record.given_back.extend(kept.given_back)
     record.ready = record.counts[READY]
+    waiting = (*record.ready_ranges, *record.given_back)
+    record.has_gaps = sum(stop - start for start, stop, _ in waiting) != record.ready
     if record.ready:
         state.enqueue(record)
 

@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 from typing import cast
 
 from bough.core.data.data_index import DataIndex
+from bough.core.records.affinity_index import AffinityIndex
 from bough.core.records.array_record import DONE, HELD, OCCUPYING_STATES, PLACED, READY, WAITING, ArrayRecord, Record
 from bough.core.records.attempts import AttemptIndex, Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
@@ -96,6 +97,8 @@ class State:
         self.timed_groups = 0  # that have a time limit
         self.hosts: dict[str, int] = {}  # executors by host that may get work
         self.data = DataIndex()  # advice, of which a replay knows nothing
+        data_needs = getattr(policies.placement, "data_needs", None)
+        self.affinity = AffinityIndex(self.data, data_needs, self.executors) if data_needs is not None else None
         self.failing = False  # a workflow has stopped, or will, at its first failure
         self.has_near = False  # some tasks are to run where another one ran
         self.timers: list[Timer] = []  # a heap; one whose object is gone, or was put off, is passed over when it is due
@@ -109,6 +112,7 @@ class State:
         self._endings = self.watch.endings
         self.unfinished = 0  # tasks that have not ended
         self.open_arrays = 0  # arrays that may still grow
+        self.place_again: Seconds | None = None  # when a policy that held something back wants to be asked in any case
         self.due = False  # something became ready or open_executors since the policy was asked
         self.complaints: list[str] = []  # for the operator: of a policy that raised, and of what was refused
 
@@ -240,6 +244,8 @@ class State:
         counts[WAITING] -= 1
         counts[READY] += 1
         self.enqueue(record)
+        if record.own is not None and record.own.reads and self.affinity is not None and self.asks_policy:
+            self.affinity.became_ready(record, 0, 1, self.now)
 
     def _move_elements(self, record: ArrayRecord, start: int, stop: int, new: int) -> None:
         olds = record.states[start:stop]
@@ -287,6 +293,8 @@ class State:
                 return
         record.urgent = max(record.urgent, first)
         self.enqueue(record)
+        if self.affinity is not None and self.asks_policy and record.has_inputs:
+            self.affinity.became_ready(record, start, stop, self.now)
 
     def _free_around_holds(self, record: ArrayRecord, start: int, stop: int, *, first: int) -> None:
         """As `free`, for an array some elements of which are held one by one."""
@@ -329,7 +337,11 @@ class State:
             for queue in several.leaves():
                 for entry in queue.entries():
                     if entry[4].ready and is_valid(entry):
-                        self.enqueue(self.records[entry[4].id])
+                        record = self.records[entry[4].id]
+                        self.enqueue(record)
+                        if self.affinity is not None and record.has_inputs:
+                            for start, stop in record.runs(bytes((READY,)), 0, record.length):
+                                self.affinity.became_ready(record, start, stop, self.now)
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -346,7 +358,10 @@ class State:
 
     def avoided_by(self, record: Record) -> tuple[int, ...]:
         """Where the tasks of a record that go next should not go, as long as there is another place for them."""
-        avoid = record.avoid
+        return self.avoidable(record, record.avoid)
+
+    def avoidable(self, record: Record, avoid: tuple[int, ...]) -> tuple[int, ...]:
+        """Of executors where tasks of a record should not go: these, as long as there is another place for them."""
         others = (x for x in self.executors.values() if x.id not in avoid and not (x.draining or x.away))
         return avoid if any(self.named_queues.could_fit(executor, record.needs) for executor in others) else ()
 

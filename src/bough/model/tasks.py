@@ -13,6 +13,7 @@ import msgspec
 from bough.model.array_indices import index_label
 from bough.model.bounds import Count, Duration, Factor, FilePath, Index, Label, Name, Whole
 from bough.model.checkpoints import CheckpointPlan
+from bough.model.element_reads import ElementReads
 from bough.model.ids import ROOT, BlobId, FileId, GroupId, MemoKey, RecordId
 from bough.model.resources import ONE_CORE, Needs
 
@@ -153,6 +154,7 @@ class ArraySpec(msgspec.Struct, frozen=True, array_like=True, tag="a"):
     extras: TaskExtras = NO_EXTRAS
     always: bool = False  # as of a task
     indices: Name = ""  # as the submitter wrote them, see `model.array_indices`; empty: from 0 up
+    reads: ElementReads | None = None  # declared inputs by element, if there are any
 
 
 class GroupSpec(msgspec.Struct, frozen=True, array_like=True, tag="g"):

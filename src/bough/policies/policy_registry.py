@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Final, TypeVar
 
+import msgspec
+
 from bough.errors import UnknownName, UserError, did_you_mean
+from bough.model.bounds import in_plain_words
 from bough.model.ids import read_seconds
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
@@ -33,6 +37,17 @@ from bough.policy.shortage import Acquisition, Provisioner, ReleasePolicy
 PolicyT = TypeVar("PolicyT")
 
 _PLACEMENT: dict[str, type[PlacementPolicy]] = {"fifo": Fifo, "sjf": ShortestFirst}
+# the others by module and class: most runs load none of them
+_MORE_PLACEMENT: Final[dict[str, tuple[str, str]]] = {
+    "first-available": ("data_aware.first_available", "FirstAvailable"),
+    "first-cache-available": ("data_aware.first_cache_available", "FirstCacheAvailable"),
+    "max-cache-hit": ("data_aware.max_cache_hit", "MaxCacheHit"),
+    "max-compute-util": ("data_aware.max_compute_util", "MaxComputeUtil"),
+    "bough": ("data_aware.bough", "Bough"),
+    "data-conscious": ("data_aware.data_conscious", "DataConscious"),
+    "storage-affinity": ("data_aware.storage_affinity", "StorageAffinity"),
+    "good-cache-compute": ("data_aware.good_cache_compute", "GoodCacheCompute"),
+}
 
 
 _POPULATION: dict[str, type[PopulationPolicy]] = {"halving": Halving, "median": Median, "first-answer": FirstAnswer}
@@ -55,11 +70,45 @@ _OPTIONS: Final = "release=idle, release=queue[,q=N] or release=grouped[,idle=TI
 def load_policies(placement: str, provisioning: str = PROVISIONING, max_pilots: int = 0) -> Policies:
     """The policies of a run, one a family, by their names; rules about populations name theirs when they are set."""
     return Policies(
-        placement=_load("placement", _PLACEMENT, placement),
+        placement=load_placement(placement),
         population=find_population_policy,
         provisioning=load_provisioning(provisioning),
         max_pilots=max_pilots,
     )
+
+
+def load_placement(text: str) -> PlacementPolicy:
+    """A placement policy by its name; some have options: good-cache-compute:threshold=0.8,by=bytes."""
+    name, colon, rest = text.partition(":")
+    kind = _placement_class(name)
+    if kind is None:
+        policy = _load("placement", {**_PLACEMENT, **dict.fromkeys(_MORE_PLACEMENT, Fifo)}, name)
+        if colon:
+            raise UserError(f"the placement policy {name} has no options")
+        return policy
+    fields = getattr(kind, "__struct_fields__", ())
+    options = dict(one.partition("=")[::2] for one in rest.split(",")) if colon else {}
+    unknown = [option for option in options if option not in fields]
+    if unknown:
+        known = f"its options are: {', '.join(fields)}" if fields else "it has none"
+        raise UserError(f"the placement policy {name} has no option {unknown[0]!r}; {known}")
+    try:
+        return msgspec.convert(options, kind, strict=False) if options else kind()
+    except msgspec.ValidationError as error:
+        raise UserError(f"the placement policy {text!r}: {in_plain_words(str(error))}") from None
+
+
+def placement_names() -> list[str]:
+    """The names of our own placement policies."""
+    return sorted([*_PLACEMENT, *_MORE_PLACEMENT])
+
+
+def _placement_class(name: str) -> type[PlacementPolicy] | None:
+    if name in _MORE_PLACEMENT:
+        module, kind = _MORE_PLACEMENT[name]
+        found: type[PlacementPolicy] = getattr(import_module(f"bough.policies.placement.{module}"), kind)
+        return found
+    return _PLACEMENT.get(name)
 
 
 def load_provisioning(text: str) -> ProvisioningPolicy:

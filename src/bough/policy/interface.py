@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -23,12 +23,14 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     """A wish: give the next ready tasks of a record to an executor.
 
     `count` bounds how many; 0 leaves it to the core, which goes by measured run times, and may send short loose tasks
-    of the same template along that are next in the queue.
+    of the same template along that are next in the queue. `start` names the element of an array to begin with, which
+    must be ready; below 0: the next one.
     """
 
     record: int
     executor: int
     count: int = 0
+    start: int = -1
 
 
 class ReadyWork(Protocol):
@@ -55,6 +57,14 @@ class ReadyWork(Protocol):
         """Expected run time of one task: measured, or the user's estimate, or 0 when unknown."""
 
     @property
+    def has_inputs(self) -> bool:
+        """Whether its tasks declare files that they read."""
+
+    @property
+    def dependents_count(self) -> int:
+        """How many tasks, arrays or groups wait for it directly."""
+
+    @property
     def attributes(self) -> Mapping[str, str]:
         """What the user said of it and of the groups around it, as the user's own keys; made when it is asked for."""
 
@@ -73,6 +83,10 @@ class ExecutorView(Protocol):
     @property
     def host(self) -> str:
         """Its host."""
+
+    @property
+    def until(self) -> Seconds:
+        """When it leaves; 0: it stays."""
 
     def free(self, resource: str) -> float:
         """How much of a resource is free now."""
@@ -125,6 +139,106 @@ class ReadyScan(Protocol):
         """Leave out from here on what would get the same answer: no executor."""
 
 
+class DataNeeds(msgspec.Struct, frozen=True):
+    """What a placement policy that looks at data wants the core to keep for it: its attribute `data_needs`."""
+
+    by: Literal["bytes", "files"] = "bytes"  # how much of its input is at a place
+    place: Literal["host", "site"] = "host"  # where data is: with a host, or with any host of a site
+    frozen: bool = False  # count what was there when the first task that reads it became ready, not what came since
+
+
+class DataTask(Protocol):
+    """A ready task that declares inputs: a loose one, or an element of an array."""
+
+    @property
+    def work(self) -> ReadyWork:
+        """What it is of."""
+
+    @property
+    def element(self) -> int:
+        """Which element of it."""
+
+    @property
+    def since(self) -> Seconds:
+        """When it became ready."""
+
+
+class DataMatch(NamedTuple):
+    """A ready task, and how much of its input is at a place: in bytes, or in files if the policy counts files."""
+
+    task: DataTask
+    here: float
+    total: float  # of what is known
+
+
+class HolderView(NamedTuple):
+    """A place that holds input of a task."""
+
+    place: str  # the host, or the site
+    amount: float
+    ready_at: Seconds  # when an executor there may ask for work next, as far as the past tells; the past: now
+
+
+class DataView(Protocol):
+    """Where the inputs of ready tasks are, as far as caches told. Every member costs what it returns.
+
+    It is there when a policy has `data_needs` and some ready task has declared inputs.
+    """
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any host holds anything at all."""
+
+    def openings(self) -> list[ExecutorView]:
+        """Executors that may take something, where some ready task has data."""
+
+    def best_here(self, executor: ExecutorView, accept: Callable[[DataMatch], bool] | None = None) -> DataMatch | None:
+        """The task that has the most of its input where an executor is, among some that could go there now.
+
+        Only those count that are accepted, if somebody says which.
+        """
+
+    def some_here(self, executor: ExecutorView, most: int) -> list[DataMatch]:
+        """Some tasks that have input where an executor is and could go there now; the biggest contents first."""
+
+    def place_name(self, executor: ExecutorView) -> str:
+        """The name of the place where an executor is, as holders are named; empty: it has none yet."""
+
+    def rate_to(self, executor: ExecutorView) -> float:
+        """Bytes a second that travelled to the host of an executor, as measured; 0: nothing did yet."""
+
+    @property
+    def has_unheld(self) -> bool:
+        """Whether there may be a task whose input nobody holds."""
+
+    def unheld(self, executor: ExecutorView) -> DataTask | None:
+        """The task that became ready first and could go to an executor, of those whose input nobody holds."""
+
+    def waiting(self) -> Iterator[DataTask]:
+        """Ready tasks with declared inputs, in the order they became ready; lazily."""
+
+    def match(self, task: DataTask, executor: ExecutorView) -> DataMatch:
+        """How much of the input of a task is where an executor is."""
+
+    def holders(self, task: DataTask) -> list[HolderView]:
+        """Where input of a task is; of a content that very many hold only some are named."""
+
+    def executor_at(self, task: DataTask, place: str) -> ExecutorView | None:
+        """An executor at a place that would take a task now."""
+
+    def could_go(self, task: DataTask, executor: ExecutorView) -> bool:
+        """Whether a task could be placed with an executor now."""
+
+    def missing(self, task: DataTask, executor: ExecutorView) -> tuple[int, Seconds]:
+        """Bytes of a task's input that are not where an executor is, and how long they would travel there.
+
+        The time is 0 while no transfer was measured. It is that from the origin, or from a peer if one has it.
+        """
+
+    def next_arrivals(self, most: int) -> list[tuple[Seconds, ExecutorView]]:
+        """The executors that may ask for work next, and when, soonest first; by the mean time between their turns."""
+
+
 class View(Protocol):
     """The world at one instant, read-only. Nothing is copied: every member is a lookup or a lazy iterator.
 
@@ -153,6 +267,20 @@ class View(Protocol):
 
     def demand(self) -> Iterator[Demand]:
         """How many tasks are ready, by needs; in no order."""
+
+    @property
+    def data(self) -> DataView | None:
+        """Where the inputs of ready tasks are; None: the policy has no `data_needs`, or no ready task has any."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether any executor may take something."""
+
+    def busy_share(self) -> float:
+        """The part of all cores that is not free, from 0 to 1."""
+
+    def ask_again(self, when: Seconds) -> None:
+        """Ask the policy again at a time, whatever happens until then: it holds something back."""
 
 
 class PlacementPolicy(Protocol):

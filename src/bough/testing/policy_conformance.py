@@ -22,6 +22,7 @@ from bough.model.ids import ExecutorId
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, TaskSpec
 from bough.policy.interface import (
+    DataView,
     Demand,
     ExecutorView,
     Offer,
@@ -46,6 +47,7 @@ class Watch:
         self.inner = inner
         self.looks = 0
         self.wishes = 0
+        self.data_needs = getattr(inner, "data_needs", None)
 
     def rank(self, work: ReadyWork, /) -> float:
         return self.inner.rank(work)
@@ -77,6 +79,20 @@ class _Watched:
 
     def demand(self) -> Iterator[Demand]:
         return self._view.demand()
+
+    @property
+    def data(self) -> DataView | None:
+        return self._view.data
+
+    @property
+    def has_room(self) -> bool:
+        return self._view.has_room
+
+    def busy_share(self) -> float:
+        return self._view.busy_share()
+
+    def ask_again(self, when: float) -> None:
+        self._view.ask_again(when)
 
 
 class _WatchedScan:

@@ -14,7 +14,7 @@ from bough.model.ids import ROOT, ExecutorId, GroupId
 from bough.model.states import TaskState
 from bough.model.tasks import GroupSpec, Kind, TaskSpec
 from bough.policies.placement.fifo import Fifo
-from bough.policy.interface import Place, View
+from bough.policy.interface import Place, Policies, View
 from bough.testing.builders import array, group, needs, task
 from tests.unit.core.core_bench import Bench
 
@@ -107,7 +107,7 @@ def test_the_site_of_older_stores_is_the_same() -> None:
     bench = Bench(0)
     bench.submit(command(1))
     written = take(bench)[0].facts
-    old = Machine(Fifo())
+    old = Machine(Policies(Fifo()))
     old.replay(1, 0.0, [facts.RunOpened(1, "test", "h", 1)])
     old.replay(2, 0.0, [facts.Submitted([command(1)])])
     old.replay(3, 0.0, [structs.replace(written[0], site="hand"), *written[1:]])

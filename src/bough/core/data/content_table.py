@@ -28,6 +28,7 @@ class ContentTable:
         self._digests = bytearray()
         self._free: list[int] = []  # numbers that can be given again
         self._used = 0  # places that are not empty
+        self._places = array("I")
         self._resize(_LEAST)
 
     def find(self, digest: bytes) -> int:

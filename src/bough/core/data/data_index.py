@@ -114,8 +114,17 @@ class Listener(Protocol):
     def on_gained(self, content: int, host: HostRecord) -> None:
         """A host holds a content that it did not."""
 
+    def on_lost(self, content: int) -> None:
+        """Nobody holds a content any more."""
+
     def on_identified(self, run: int, file: int) -> None:
         """The content of a file is known, or another one."""
+
+    def on_left(self, host: HostRecord) -> None:
+        """A host is gone."""
+
+    def forget_run(self, run: int) -> None:
+        """A workflow leaves."""
 
 
 class DataIndex:
@@ -212,6 +221,8 @@ class DataIndex:
             return
         for content in list(host.contents(self)):
             self._lose(host, content)
+        if self.listener is not None:
+            self.listener.on_left(host)
         del self.hosts[executor.site, executor.host]
         self.by_number[host.number] = None
         self._free.append(host.number)
@@ -270,6 +281,8 @@ class DataIndex:
 
     def forget_run(self, run: int) -> None:
         """A workflow leaves: its files have no contents any more."""
+        if self.listener is not None:
+            self.listener.forget_run(run)
         contents = self._contents_of.pop(run, None)
         if contents is not None:
             for file, content in enumerate(contents):
@@ -322,7 +335,10 @@ class DataIndex:
         host.held -= 1
         host.held_bytes -= self.contents.sizes[content]
         self.pairs -= 1
-        self._forget_unneeded(content)
+        if self._holders[content] == _NOBODY:
+            if self._files[content] and self.listener is not None:
+                self.listener.on_lost(content)
+            self._forget_unneeded(content)
 
     def _unname(self, content: int, run: int, file: int) -> None:
         """A file has a content no more."""

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from bough.model.files import FileSpec
 from bough.model.ids import FileId, GroupId
-from bough.model.tasks import FileRef, TaskSpec
+from bough.model.tasks import ArraySpec, FileRef, TaskSpec
 
 
 class DeclaredFiles:
@@ -48,6 +48,16 @@ class DeclaredFiles:
         self._files[file.id] = self._by_path[file.path] = file
         self.last = max(self.last, file.id)
 
+    def numbered_array(self, spec: ArraySpec, group: GroupId) -> ArraySpec:
+        """As `numbered`, for an array."""
+        if spec.reads is None or all(isinstance(ref, int) for ref in spec.reads.files):
+            return spec
+        numbering = Numbering(self, group)
+        spec = numbering.number_array(spec)
+        for file in numbering.declared.values():
+            self.put(file)
+        return spec
+
     def numbered(self, spec: TaskSpec, group: GroupId) -> TaskSpec:
         """A task that is applied, with numbers for paths; a path that has none gets the next."""
         if all(isinstance(ref, int) for ref in (*spec.reads, *spec.writes)):
@@ -72,6 +82,13 @@ class Numbering:
         """A task with numbers for paths."""
         reads = tuple([self._id(ref, written=False) for ref in spec.reads])
         return replace(spec, reads=reads, writes=tuple([self._id(ref, written=True) for ref in spec.writes]))
+
+    def number_array(self, spec: ArraySpec) -> ArraySpec:
+        """An array with numbers for the paths that its elements read."""
+        if spec.reads is None:
+            return spec
+        files = tuple([self._id(ref, written=False) for ref in spec.reads.files])
+        return replace(spec, reads=replace(spec.reads, files=files))
 
     def _id(self, ref: FileRef, *, written: bool) -> FileId:
         if not isinstance(ref, str):

@@ -26,7 +26,7 @@ from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, TaskSpec
 def declare(state: State, fact: facts.Submitted) -> facts.Submitted:
     """A lawful submission with numbers for the paths that its tasks declare."""
     for item in fact.items:
-        if type(item) is TaskSpec and (item.writes or item.reads):
+        if _declares(item):
             break
     else:
         return fact
@@ -34,7 +34,7 @@ def declare(state: State, fact: facts.Submitted) -> facts.Submitted:
     numberings: dict[int, Numbering] = {}  # by the group of the workflow
     items: list[Item] = []
     for item in fact.items:
-        if type(item) is not TaskSpec or not (item.writes or item.reads):
+        if not _declares(item) or isinstance(item, GroupSpec):
             items.append(item)
             continue
         group = item.group
@@ -44,9 +44,16 @@ def declare(state: State, fact: facts.Submitted) -> facts.Submitted:
         numbering = numberings.get(workflow.group.id)
         if numbering is None:
             numbering = numberings[workflow.group.id] = Numbering(workflow.files, workflow.group.id)
-        items.append(numbering.number(item))
+        items.append(numbering.number(item) if isinstance(item, TaskSpec) else numbering.number_array(item))
     files = [file for numbering in numberings.values() for file in numbering.declared.values()]
     return replace(fact, items=items, files=tuple(files))
+
+
+def _declares(item: Item) -> bool:
+    """Whether an item names files."""
+    if type(item) is TaskSpec:
+        return bool(item.writes or item.reads)
+    return type(item) is ArraySpec and item.reads is not None
 
 
 def submitted(state: State, effects: Effects | None, fact: facts.Submitted) -> None:
@@ -112,6 +119,8 @@ def place_near(state: State, spec: TaskSpec) -> str:
 def add_array(state: State, spec: ArraySpec) -> ArrayRecord:
     """Make the record of an array, its elements waiting and linked to nothing."""
     group = state.groups[spec.group]
+    if spec.reads is not None:
+        spec = group.workflow.files.numbered_array(spec, group.workflow.group.id)
     count = spec.length
     counts = [0] * STATES
     counts[WAITING] = count

@@ -13,6 +13,7 @@ from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.state import State
 from bough.errors import BadValue, UserError
 from bough.model.array_indices import read_indices
+from bough.model.element_reads import ElementReads, why_wrong
 from bough.model.events import facts, news
 from bough.model.ids import ROOT, number_of
 from bough.model.plurals import counted
@@ -313,6 +314,8 @@ def _check_array(item: ArraySpec) -> str | None:
         return f"{_name(item)} cannot have {counted(item.length, 'task')}"
     if item.indices and (problem := _wrong_indices(item)):
         return problem
+    if item.reads is not None and (problem := _wrong_reads(item, item.reads)):
+        return problem
     wrong = next((index for index, _ in item.element_after if not 0 <= index < item.length), None)
     if wrong is not None:
         return f"{_name(item)} has dependencies for an element {wrong}, but has {counted(item.length, 'task')}"
@@ -324,6 +327,13 @@ def _check_array(item: ArraySpec) -> str | None:
             return f"{_name(item)}: its pages do not follow each other at {at}"
         at = page.stop
     return None if at == item.length else f"{_name(item)}: its pages hold {at} rows, not {item.length}"
+
+
+def _wrong_reads(item: ArraySpec, reads: ElementReads) -> str:
+    if not all(type(ref) is str for ref in reads.files):
+        return f"{_name(item)} names files by numbers; declare them by their paths"
+    problem = why_wrong(reads, item.length, is_open=item.open)
+    return problem and f"{_name(item)}: {problem}"
 
 
 def _wrong_indices(item: ArraySpec) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -21,6 +22,7 @@ from bough.core.records.group_record import GroupRecord, Waiter
 from bough.core.records.ready_queue import CAME_BACK, HAD_RUN, ReadyQueue
 from bough.core.records.task_record import TaskRecord
 from bough.model import ranges
+from bough.model.element_reads import ReadTable
 from bough.model.ids import Seconds
 from bough.model.outcomes import Failure, Success
 from bough.model.ranges import Ranges
@@ -83,8 +85,19 @@ class ArrayRecord(msgspec.Struct, eq=False):
     sorted: bool = True
     paged: list[Page] = []
     queue_key: tuple[object, ...] = ()  # its valid entry in the ready queue
+    has_gaps: bool = False  # `ready_ranges` and `given_back` may hold elements that went out of turn, see `skip_gaps`
+    read_table: ReadTable | None = None  # made when it is first asked for
 
     is_array = True
+
+    def files_of(self, index: int) -> Sequence[int]:
+        """The numbers of the files that an element reads."""
+        if self.read_table is None:
+            reads = self.spec.reads
+            if reads is None:
+                return ()
+            self.read_table = ReadTable(reads, self.spec.length)
+        return self.read_table.of(index)
 
     @property
     def needs(self) -> Needs:
@@ -95,6 +108,16 @@ class ArrayRecord(msgspec.Struct, eq=False):
     def after(self) -> tuple[Dep, ...]:
         """See `TaskRecord.after`."""
         return self.spec.after
+
+    @property
+    def has_inputs(self) -> bool:
+        """Whether its elements declare files that they read."""
+        return self.spec.reads is not None
+
+    @property
+    def dependents_count(self) -> int:
+        """How many wait for it directly."""
+        return len(self.dependents) if self.dependents is not None else 0
 
     @property
     def attributes(self) -> dict[str, str]:
@@ -115,6 +138,8 @@ class ArrayRecord(msgspec.Struct, eq=False):
     def avoid(self) -> tuple[int, ...]:
         """Executors that the elements that go next should rather not go to."""
         shunned = self.avoided
+        if self.has_gaps and shunned:
+            self.skip_gaps()
         first = self.given_back or self.ready_ranges
         return shunned.get(first[0][0], ()) if shunned and first else ()
 
@@ -128,13 +153,57 @@ class ArrayRecord(msgspec.Struct, eq=False):
         An element with dependencies of its own goes alone, because its memo key is its own; so does one that is
         not to go everywhere.
         """
+        if self.has_gaps:
+            self.skip_gaps()
         start, stop, attempt = (self.given_back or self.ready_ranges)[0]
         stop = min(stop, start + limit)
+        if self.has_gaps:
+            stop = next((index for index in range(start, stop) if not self._waits_here(index, attempt)), stop)
         for special in (self.own_deps, self.avoided):
             if special:
                 alone = next((index for index in range(start, stop) if index in special), stop)
                 stop = max(alone, start + 1)
         return start, stop, attempt
+
+    def range_at(self, start: int, limit: int) -> tuple[int, int, int]:
+        """As `next_range`, from a given element that is ready."""
+        attempt, stop = self.attempt_of(start), start + 1
+        if start not in self.own_deps and start not in self.avoided:
+            special = (self.own_deps, self.avoided)
+            while stop < min(start + limit, self.length) and self._waits_here(stop, attempt):
+                if any(stop in one for one in special):
+                    break
+                stop += 1
+        return start, stop, attempt
+
+    def attempt_of(self, index: int) -> int:
+        """The number of the attempt that a ready element would have."""
+        return self.attempts.get(index, 0) + 1
+
+    def _waits_here(self, index: int, attempt: int) -> bool:
+        """Whether an element of a range of what is ready is ready still, under that attempt."""
+        return self.states[index] == READY and self.attempts.get(index, 0) + 1 == attempt
+
+    def skip_gaps(self) -> None:
+        """Let the ranges of what is ready begin with something that is.
+
+        An element may be sent out of turn. It stays in its range, which would cost too much to cut, until it is at the
+        front of it. What came back meanwhile is in a range of its own, and maybe twice: the first one counts.
+        """
+        for waiting in (self.given_back, self.ready_ranges):
+            while waiting:
+                head = waiting[0]
+                start, stop, attempt = head
+                while start < stop and not self._waits_here(start, attempt):
+                    start += 1
+                if start < stop:
+                    head[0] = start
+                    break
+                waiting.popleft()
+        if not self.ready:
+            self.given_back.clear()
+            self.ready_ranges.clear()
+            self.has_gaps = False
 
     def state_of(self, index: int) -> int:
         """See `TaskRecord.state_of`."""
@@ -178,8 +247,17 @@ class ArrayRecord(msgspec.Struct, eq=False):
             waiting.append(entry)
 
     def took(self, start: int, stop: int, attempt: int) -> None:
-        """Note that elements were sent."""
-        self.unready(start, stop)
+        """Note that elements were sent; their state says so already."""
+        waiting = self.given_back or self.ready_ranges
+        head = waiting[0]
+        if self.has_gaps or not (head[0] == start and stop <= head[1]):
+            self.ready -= stop - start
+            self.has_gaps = True
+            self.skip_gaps()
+            if self.urgent == HAD_RUN and not self.given_back:
+                self.urgent = 0
+        else:
+            self.unready(start, stop)
         if attempt > 1:
             for index in range(start, stop):
                 self.attempts[index] = attempt
@@ -189,7 +267,7 @@ class ArrayRecord(msgspec.Struct, eq=False):
         self.ready -= stop - start
         waiting = self.given_back or self.ready_ranges
         head = waiting[0]
-        if head[0] == start and stop <= head[1]:  # the usual case: from the front
+        if head[0] == start and stop <= head[1] and not self.has_gaps:  # the usual case: from the front
             if stop == head[1]:
                 waiting.popleft()
             else:

@@ -182,6 +182,16 @@ class TaskRecord:
         return own.after if own is not None else ()
 
     @property
+    def has_inputs(self) -> bool:
+        """Whether it declares files that it reads."""
+        return self.own is not None and bool(self.own.reads)
+
+    @property
+    def dependents_count(self) -> int:
+        """How many wait for it directly."""
+        return len(self.dependents) if self.dependents is not None else 0
+
+    @property
     def attributes(self) -> dict[str, str]:
         """What the user said of it, and of the groups around it."""
         return self.group.attributes_with(self.own.extras.attributes if self.own is not None else ())

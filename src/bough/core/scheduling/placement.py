@@ -13,11 +13,12 @@ from typing import cast
 
 from bough.core import lifecycle
 from bough.core.named_queues import capped
-from bough.core.records.array_record import ArrayRecord
+from bough.core.records.affinity_index import AffinityIndex
+from bough.core.records.array_record import ArrayRecord, Record
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.task_record import TaskRecord
 from bough.core.scheduling.chaining import can_go_together, has_chain, send_chain, send_order
-from bough.core.scheduling.view import StateView
+from bough.core.scheduling.view import StateView, find_offer
 from bough.core.state import State
 from bough.errors import BoughError
 from bough.model.events import facts
@@ -25,7 +26,7 @@ from bough.model.events.facts import Fact
 from bough.model.events.orders import Order, SendSpan
 from bough.model.ids import BlobId, RecordId, Seconds, SpanId
 from bough.model.runtimes import MAX_BACKLOG, TRUST, most_together, span_size
-from bough.policy.interface import Offer, Place
+from bough.policy.interface import Place
 from bough.policy.list_scheduling import in_order
 
 _MOST_REFUSED = 1000  # unlawful wishes in a row before a policy is not asked further in a turn
@@ -44,6 +45,8 @@ class Placement:
         """Place what the policy wants placed, as far as it is lawful; return the facts, and note the orders."""
         state = self.state
         self._facts, self._orders = [], orders
+        if state.affinity is not None:
+            state.affinity.take_up()
         if state.waiting and state.open_executors:
             self._ask(now)
         return self._facts
@@ -62,13 +65,21 @@ class Placement:
         finally:
             view.give_back()
 
-    def follow(self, view: StateView, wishes: Iterable[Place]) -> None:
+    def follow(self, view: StateView, wishes: Iterable[Place]) -> None:  # noqa: C901 for every task: calls would cost
         """Carry out the lawful ones of a policy's wishes."""
-        refused = 0
+        refused, affinity = 0, self.state.affinity
+        records, executors = self.state.records, self.state.executors
         for wish in wishes:
             offer, view.offer = view.offer, None
-            if offer is None or offer.work.id != wish.record or offer.executor.id != wish.executor:  # type: ignore[union-attr]
-                offer = self._lawful(wish)
+            if (
+                offer is None
+                or offer.work.id != wish.record
+                or offer.executor.id != wish.executor  # type: ignore[union-attr]
+                or view.offered_element != wish.start
+            ):
+                wanted, there = records.get(wish.record), executors.get(wish.executor)
+                known = wanted is not None and there is not None
+                offer = find_offer(self.state, wanted, there, wish.start) if known else None  # type: ignore[arg-type]
                 if offer is None:
                     refused += 1
                     if refused > _MOST_REFUSED:
@@ -85,38 +96,24 @@ class Placement:
                     together += view.take_like(record, _batch_size(record, executor, self.state))
                 self._place_tasks(together, executor, fits=fits)
             else:
-                self._place_elements(record, executor, wish.count, fits=fits)  # type: ignore[arg-type]
+                self._place_elements(record, executor, wish.count, wish.start, fits=fits)  # type: ignore[arg-type]
+            if affinity is not None and affinity.is_used:
+                affinity.asked(executor, self.state.now)
             if not executor.is_open():
                 self.state.open_executors.pop(executor.id, None)
             elif not fits and len(self.state.open_executors) > 1:  # others shall have their share of what waits
                 self.state.open_executors[executor.id] = self.state.open_executors.pop(executor.id)
 
-    def _lawful(self, wish: Place) -> Offer | None:
-        """What a wish names, if something of it is ready and there is room for it."""
-        record = self.state.records.get(wish.record)
-        executor = self.state.executors.get(wish.executor)
-        if record is None or executor is None or not record.ready:
-            return None
-        if executor.draining or executor.suspended or executor.away:
-            return None
-        if (record.queue.limits or record.queue.named.bounded) and record.queue.spare <= 0:
-            return None
-        if executor.until or record.avoid or record.place:
-            state = self.state
-            if record.place in state.hosts and executor.host != record.place:
-                return None
-            if not executor.ends_before(record, state.now) or executor.id in state.avoided_by(record):
-                return None
-        fits = executor.fits(record)
-        return Offer(record, executor, fits) if fits or executor.takes_backlog(record) else None
-
-    def _place_elements(self, record: ArrayRecord, executor: ExecutorRecord, count: int, *, fits: bool) -> None:
+    def _place_elements(
+        self, record: ArrayRecord, executor: ExecutorRecord, count: int, first: int, *, fits: bool
+    ) -> None:
         state, runtime = self.state, record.runtime
         if executor.wide:
             limit = cast("RelayExecutorRecord", executor).hand_out(record, state.cores, state.pickup, queued=not fits)
         else:
             limit = span_size(runtime, record.ready, state.cores, state.pickup)
-        start, stop, attempt = record.next_range(min(limit, count) if count > 0 else limit)
+        limit = min(limit, count) if count > 0 else limit
+        start, stop, attempt = record.next_range(limit) if first < 0 else record.range_at(first, limit)
         watch: tuple[BlobId, ...] = ()
         if record.queue.workflow.watched:
             if record.id in state.watch.added:
@@ -125,6 +122,8 @@ class Placement:
         span = SpanId(state.last_span + 1)
         fact = facts.Placed(span, RecordId(record.id), start, stop, attempt, executor.id, not fits)
         self._facts.append(fact)
+        if state.affinity is not None and record.spec.reads is not None:
+            note_data(state.affinity, fact, record, executor)
         lifecycle.place_elements(state, fact, record, executor)
         pages = record.pages(start, stop)
         spec = record.spec if not record.queue.needs.queue else capped(record.spec, record.queue.named)
@@ -133,13 +132,15 @@ class Placement:
     def _place_tasks(self, records: list[TaskRecord], executor: ExecutorRecord, *, fits: bool) -> None:
         """Place loose tasks; those that are alike and follow each other are sent as one batch."""
         state, taker, queued = self.state, executor.id, not fits
-        note, order = self._facts.append, self._orders.append
+        note, order, affinity = self._facts.append, self._orders.append, state.affinity
         first, together = SpanId(0), records[:0]
         most = most_together(records[0].runtime) if len(records) > 1 else 1
         for record in records:
             span = SpanId(state.last_span + 1)
             fact = facts.Placed(span, record.id, 0, 1, record.attempt + 1, taker, queued)  # type: ignore[arg-type]
             note(fact)
+            if affinity is not None and record.own is not None and record.own.reads:
+                note_data(affinity, fact, record, executor)
             lifecycle.place_task(state, fact, record, executor)
             chain = record.dependents is not None and has_chain(state, record, executor)
             if together and (chain or len(together) >= most or not can_go_together(state, together[0], record)):
@@ -163,3 +164,13 @@ def _batch_size(record: TaskRecord, executor: ExecutorRecord, state: State) -> i
     if record.queue.limits or record.queue.named.bounded:
         by_count = min(by_count, record.queue.spare - 1)
     return min(span_size(runtime, len(record.queue), state.cores, state.pickup) - 1, by_load, by_count)
+
+
+def note_data(affinity: AffinityIndex, fact: facts.Placed, record: Record, executor: ExecutorRecord) -> None:
+    """Tasks with declared inputs were placed: they wait no more; how much of their data was there is remembered."""
+    for element in range(fact.start, fact.stop):
+        unit = affinity.units.pop((record.id, element), None)
+        if unit is not None and element == fact.start:
+            here, total = affinity.measure(unit, affinity.place_of(executor))
+            if here:
+                affinity.remember(fact.span, here, total)

@@ -7,18 +7,24 @@ Rule: a question changes no answer. What a policy wants left out belongs to the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from random import Random
-from typing import cast
+from typing import Final, cast
 
-from bough.core.records.array_record import Record
+from bough.core.data.data_index import ORIGIN, DataIndex, HostRecord
+from bough.core.records.affinity_index import AffinityIndex, Unit
+from bough.core.records.array_record import READY, ArrayRecord, Record
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.ready_queue import Entry, LimitTree, ReadyQueue, is_valid
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.model.ids import Seconds
 from bough.model.resources import Needs
-from bough.policy.interface import Demand, ExecutorView, Offer, ReadyWork
+from bough.policy.interface import DataMatch, DataTask, Demand, ExecutorView, HolderView, Offer, ReadyWork
+
+_EXECUTORS: Final = 8  # of a host that are asked when one of them may want work
+_SOURCES: Final = 4  # holders of a content whose links are compared
 
 
 class StateView:
@@ -26,6 +32,7 @@ class StateView:
 
     scan: StateScan | None = None  # the one that has entries of the queues
     offer: Offer | None = None  # the last executor found: a wish that follows it at once is lawful, and is not checked
+    offered_element = -1  # of it
 
     def __init__(self, state: State, now: Seconds, random: Random) -> None:
         self._state = state
@@ -66,12 +73,14 @@ class StateView:
                 continue
             if executor.fits(record):
                 offer = self.offer = Offer(work, executor, True)
+                self.offered_element = -1
                 return offer
             if later is None and executor.takes_backlog(record):
                 later = executor
         if later is None:
             return Offer(work, None, False, barred)
         offer = self.offer = Offer(work, later, False)
+        self.offered_element = -1
         return offer
 
     def executors(self) -> list[ExecutorView]:
@@ -87,6 +96,28 @@ class StateView:
     def demand(self) -> Iterator[Demand]:
         """What is ready, by needs."""
         return iter(self._state.demand)
+
+    @property
+    def data(self) -> StateDataView | None:
+        """Where the inputs of ready tasks are."""
+        affinity = self._state.affinity
+        return StateDataView(self, self._state, affinity) if affinity is not None and affinity.units else None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether any executor may take something."""
+        return bool(self._state.open_executors)
+
+    def ask_again(self, when: Seconds) -> None:
+        """Ask the policy again at a time, whatever happens until then."""
+        state = self._state
+        state.place_again = when if state.place_again is None else min(when, state.place_again)
+
+    def busy_share(self) -> float:
+        """The part of all cores that is not free."""
+        cores = self._state.cores
+        free = sum([max(0.0, executor.cores_free) for executor in self._state.open_executors.values()])
+        return 1.0 - free / cores if cores else 1.0
 
     # --- what the core does between two wishes -------------------------------------------------------
 
@@ -107,6 +138,175 @@ class StateView:
         if scan is not None:
             self.scan = None
             scan.put_back()
+
+
+def find_offer(state: State, record: Record, executor: ExecutorRecord, element: int = -1) -> Offer | None:
+    """A task of some work with an executor, if it is ready and there is room for it; below 0: the one that is next."""
+    if not record.ready or executor.draining or executor.suspended or executor.away:
+        return None
+    queue = record.queue
+    avoid = record.avoid
+    if element >= 0:
+        if element >= record.length or record.state_of(element) != READY:
+            return None
+        if isinstance(record, ArrayRecord):
+            avoid = record.avoided.get(element, ())
+    if (queue.limits or queue.named.bounded) and queue.spare <= 0:
+        return None
+    if executor.until or avoid or queue.place:
+        if queue.place in state.hosts and executor.host != queue.place:
+            return None
+        if not executor.ends_before(record, state.now) or (avoid and executor.id in state.avoidable(record, avoid)):
+            return None
+    fits = executor.fits(record)
+    return Offer(record, executor, fits) if fits or executor.takes_backlog(record) else None  # type: ignore[arg-type]
+
+
+class StateDataView:
+    """Where the inputs of ready tasks are: see `DataView`."""
+
+    def __init__(self, view: StateView, state: State, affinity: AffinityIndex) -> None:
+        self._view = view
+        self._state = state
+        self._affinity = affinity
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any host holds anything at all."""
+        return self._state.data.pairs > 0
+
+    def openings(self) -> list[ExecutorView]:
+        """Executors that may take something, where some ready task has data."""
+        affinity, there = self._affinity, self._state.open_executors
+        return [
+            executor
+            for executor in there.values()
+            if (place := affinity.place_of(executor)) is not None and place.wanted
+        ]
+
+    def best_here(self, executor: ExecutorView, accept: Callable[[DataMatch], bool] | None = None) -> DataMatch | None:
+        """The task that has the most of its input where an executor is, among some that could go there now."""
+        affinity, record = self._affinity, self._state.executors[executor.id]
+        place = affinity.place_of(record)
+        if place is None:
+            return None
+        best: DataMatch | None = None
+        best_key = (0, 0)
+        for units in affinity.candidates(place):
+            for unit in units:
+                here, total = affinity.measure(unit, place)
+                key = unit.work.priority, here
+                if (best is None or key > best_key) and self.could_go(unit, executor):  # type: ignore[arg-type]
+                    match = DataMatch(unit, here, total)  # type: ignore[arg-type]
+                    if accept is not None and not accept(match):
+                        continue
+                    best, best_key = match, key
+                    if here == total and not unit.work.priority:
+                        return best
+        if best is not None:
+            self.could_go(best.task, executor)  # the offer that the wish is compared with
+        return best
+
+    def some_here(self, executor: ExecutorView, most: int) -> list[DataMatch]:
+        """Some tasks that have input where an executor is and could go there now."""
+        affinity = self._affinity
+        place = affinity.place_of(self._state.executors[executor.id])
+        found: list[DataMatch] = []
+        if place is not None:
+            for units in affinity.candidates(place):
+                for unit in units:
+                    if self.could_go(unit, executor):  # type: ignore[arg-type]
+                        found.append(DataMatch(unit, *affinity.measure(unit, place)))  # type: ignore[arg-type]
+                        if len(found) >= most:
+                            return found
+        return found
+
+    def place_name(self, executor: ExecutorView) -> str:
+        """The name of the place where an executor is."""
+        place = self._affinity.place_of(self._state.executors[executor.id])
+        return place.name if place is not None else ""
+
+    def rate_to(self, executor: ExecutorView) -> float:
+        """Bytes a second that travelled to the host of an executor."""
+        data = self._state.data
+        host = data.host_of(self._state.executors[executor.id])
+        own = [rate.rate for rate in host.rates.values() if rate.rate] if host is not None else []
+        return max(own or [rate.rate for rate in data.rates.values()], default=0.0)
+
+    @property
+    def has_unheld(self) -> bool:
+        """Whether there may be a task whose input nobody holds."""
+        return bool(self._affinity.unheld())
+
+    def unheld(self, executor: ExecutorView) -> DataTask | None:
+        """The task that became ready first and could go to an executor, of those whose input nobody holds."""
+        return next((unit for unit in self._affinity.unheld() if self.could_go(unit, executor)), None)  # type: ignore[arg-type]
+
+    def waiting(self) -> Iterator[DataTask]:
+        """Ready tasks with declared inputs, in the order they became ready."""
+        return self._affinity.waiting()  # type: ignore[return-value]
+
+    def match(self, task: DataTask, executor: ExecutorView) -> DataMatch:
+        """How much of the input of a task is where an executor is."""
+        place = self._affinity.place_of(self._state.executors[executor.id])
+        here, total = self._affinity.measure(cast("Unit", task), place)
+        return DataMatch(task, here, total)
+
+    def holders(self, task: DataTask) -> list[HolderView]:
+        """Where input of a task is."""
+        affinity, now = self._affinity, self._view.now
+        found: list[HolderView] = []
+        for name, amount in affinity.holders(cast("Unit", task)).items():
+            place = affinity.places()[name]
+            there = [number for host in place.hosts.values() for number in islice(host.executors, _EXECUTORS)]
+            soonest = min([affinity.expected(number, now) for number in there], default=now)
+            found.append(HolderView(name, amount, soonest))
+        return found
+
+    def executor_at(self, task: DataTask, place: str) -> ExecutorView | None:
+        """An executor at a place that would take a task now."""
+        known = self._affinity.places().get(place)
+        if known is None:
+            return None
+        open_ = self._state.open_executors
+        there = (open_[number] for host in known.hosts.values() for number in host.executors if number in open_)
+        return next((executor for executor in there if self.could_go(task, executor)), None)
+
+    def could_go(self, task: DataTask, executor: ExecutorView) -> bool:
+        """Whether a task could be placed with an executor now."""
+        work: Record = task.work  # type: ignore[assignment]
+        offer = find_offer(self._state, work, self._state.executors[executor.id], task.element)
+        if offer is None:
+            return False
+        self._view.offer, self._view.offered_element = offer, task.element
+        return True
+
+    def missing(self, task: DataTask, executor: ExecutorView) -> tuple[int, Seconds]:
+        """Bytes of a task's input that are not where an executor is, and how long they would travel there."""
+        affinity, data = self._affinity, self._state.data
+        record = self._state.executors[executor.id]
+        host, place = data.host_of(record), affinity.place_of(record)
+        missing, seconds = 0, 0.0
+        for content in affinity.contents_of(cast("Unit", task)):
+            if host is None or place is None or affinity.is_at(content, place):
+                continue
+            size = data.contents.sizes[content]
+            missing += size
+            seconds += travel_time(data, content, size, host)
+        return missing, seconds
+
+    def next_arrivals(self, most: int) -> list[tuple[Seconds, ExecutorView]]:
+        """The executors that may ask for work next, and when."""
+        return self._affinity.arrivals(most, self._view.now)  # type: ignore[return-value]
+
+
+def travel_time(data: DataIndex, content: int, size: int, host: HostRecord) -> Seconds:
+    """How long a content would travel to a host: from the fastest of some holders, or from the origin; 0: unknown."""
+    sources = [data.by_number[number] for number in islice(data.holders(content), _SOURCES)]
+    rates = [data.rate_between(source.host if source is not None else "", host) for source in sources]
+    rates = rates or [data.rate_between(ORIGIN, host)]
+    times = [rate.latency + size / rate.rate for rate in rates if rate is not None and rate.rate]
+    return min(times, default=0.0)
 
 
 class StateScan:

@@ -1,0 +1,1 @@
+"""Placement policies that look at where data is."""

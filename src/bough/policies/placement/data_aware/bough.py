@@ -1,0 +1,113 @@
+"""Our own: a task goes where its data is, unless waiting for that place would take longer than moving the data.
+
+1. An executor with room gets the task that has the most bytes of its input there.
+2. A task whose input nobody holds goes to the next executor with room.
+3. A task whose data is only at busy places is weighed: the seconds that its missing bytes would travel, by measured
+   bandwidths, against the seconds until an executor of a holder is expected to ask for work. If waiting is shorter, it
+   is held back until then. An executor that leaves before the data has come and the task has run is passed over.
+4. What has waited for `patience` seconds goes anywhere, so that nothing starves.
+
+`affinity` multiplies the seconds that data would travel (soft affinity: 0 places in order, 10 waits for data ten times
+as long as it is worth). `delay` is delay scheduling (Zaharia et al., EuroSys 2010): a task whose data is elsewhere
+waits for so many seconds at least, measured bandwidths or not.
+Rule: without declared files, and while no cache holds anything, tasks go in order, as under `fifo`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from bough.model.bounds import Duration
+from bough.model.ids import Seconds
+from bough.policy.data_scheduling import at_data, first_that_takes, overdue, unheld_anywhere, wish_for
+from bough.policy.interface import DataNeeds, DataTask, DataView, ExecutorView, Place, ReadyWork, View
+from bough.policy.list_scheduling import in_order
+
+_LOOK = 64  # tasks whose data is elsewhere that are weighed in one turn
+
+
+class Bough(msgspec.Struct, frozen=True):
+    """See the module."""
+
+    affinity: Annotated[float, Meta(ge=0, le=1000)] = 1.0
+    delay: Duration = 0.0
+    patience: Duration = 60.0
+
+    @property
+    def data_needs(self) -> DataNeeds:
+        """What the core keeps for it."""
+        return DataNeeds()
+
+    def rank(self, work: ReadyWork, /) -> float:
+        """The order of submission."""
+        return 0.0
+
+    def place(self, view: View, /) -> Iterable[Place]:
+        """Where the data is, or where it can be soonest."""
+        data = view.data
+        return in_order(view) if data is None or not data.is_known else self._place(view, data)
+
+    def _place(self, view: View, data: DataView) -> Iterator[Place]:
+        yield from overdue(view, data, self.patience)
+        yield from at_data(data)
+        if view.has_room:
+            yield from unheld_anywhere(view, data)
+        if view.has_room:
+            yield from self._weigh(view, data)
+        if view.has_room:
+            yield from _plain(view)
+
+    def _weigh(self, view: View, data: DataView) -> Iterator[Place]:
+        for task in islice(data.waiting(), _LOOK):
+            executor = first_that_takes(view, data, task, lambda one, task=task: _in_time(view, data, task, one))  # type: ignore[misc]
+            if executor is None:
+                continue
+            until = self._worth_waiting_until(view, data, task, executor)
+            if until > view.now:
+                view.ask_again(until)
+            elif data.could_go(task, executor):
+                yield wish_for(task, executor)
+            if not view.has_room:
+                return
+
+    def _worth_waiting_until(self, view: View, data: DataView, task: DataTask, executor: ExecutorView) -> Seconds:
+        """Until when a task is better held back than sent to an executor without its data; the past: not at all."""
+        now = view.now
+        missing, travel = data.missing(task, executor)
+        here = data.match(task, executor).here
+        better = [holder.ready_at for holder in data.holders(task) if holder.amount > here]
+        if not missing or not better:
+            return now
+        if self.delay and now < task.since + self.delay:
+            return task.since + self.delay
+        soonest = min(better)
+        worth = soonest - now < self.affinity * travel and soonest > now
+        return soonest if worth else now
+
+
+def _in_time(view: View, data: DataView, task: DataTask, executor: ExecutorView) -> bool:
+    """Whether an executor stays until a task's data has come and the task has run."""
+    if not executor.until:
+        return True
+    _, travel = data.missing(task, executor)
+    return view.now + travel + task.work.expected <= executor.until
+
+
+def _plain(view: View) -> Iterator[Place]:
+    """Work without inputs, in order; the first that fits nowhere keeps an executor, see `in_order`."""
+    reserved: set[int] = set()
+    ready = view.ready()
+    for work in islice(ready, 4 * _LOOK):
+        while work.ready and not work.has_inputs:
+            offer = view.executor_for(work, reserved)
+            if offer.executor is None:
+                if not offer.barred and (kept := view.most_free(work.needs)) is not None:
+                    reserved.add(kept.id)
+                ready.skip_like(offer)
+                break
+            yield Place(work.id, offer.executor.id)

@@ -1,0 +1,35 @@
+"""Max-compute-util (MCU): a free executor never waits; it gets the task that has the most of its data there.
+
+Source: `spec/falkon.md` 3.2. It keeps executors busy, and moves the most data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from bough.policy.falkon_dispatch import max_compute_util
+from bough.policy.interface import DataNeeds, Place, ReadyWork, View
+from bough.policy.list_scheduling import in_order
+
+
+class MaxComputeUtil(msgspec.Struct, frozen=True):
+    """See the module."""
+
+    by: Literal["files", "bytes"] = "files"
+
+    @property
+    def data_needs(self) -> DataNeeds:
+        """What the core keeps for it."""
+        return DataNeeds(self.by)
+
+    def rank(self, work: ReadyWork, /) -> float:
+        """The order of submission."""
+        return 0.0
+
+    def place(self, view: View, /) -> Iterable[Place]:
+        """Where the data is, or anywhere."""
+        data = view.data
+        return in_order(view) if data is None else max_compute_util(view, data)

@@ -1,0 +1,99 @@
+"""Storage affinity: of all pairs of a waiting task and a site with an idle executor, the one with most bytes there.
+
+Source: Santos-Neto et al., `spec/storage-affinity.md` 3.1 and 3.2: affinity is the sum of the bytes of a task's input
+that a site holds. A task is never held back for a busy site, so data spreads over executions. `affinity=frozen` counts what
+a site held when the job began, `live` (the default) what it holds now. `tie` says which site is next among equals: the
+last one (as the printed algorithm), a random one, each in turn, or the one with the most idle executors.
+The second phase, replication of running tasks, belongs to the family `replication`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Literal
+
+import msgspec
+
+from bough.policy.data_scheduling import wish_for
+from bough.policy.interface import DataMatch, DataNeeds, DataView, ExecutorView, Place, ReadyWork, View
+from bough.policy.list_scheduling import in_order
+
+_IDLE = 16  # executors of a site that are asked for room
+
+Tie = Literal["last", "random", "round-robin", "least-loaded"]
+
+
+class StorageAffinity(msgspec.Struct, frozen=True):
+    """See the module."""
+
+    affinity: Literal["live", "frozen"] = "live"
+    tie: Tie = "last"
+
+    @property
+    def data_needs(self) -> DataNeeds:
+        """What the core keeps for it."""
+        return DataNeeds(place="site", frozen=self.affinity == "frozen")
+
+    def rank(self, work: ReadyWork, /) -> float:
+        """The order of submission."""
+        return 0.0
+
+    def place(self, view: View, /) -> Iterable[Place]:
+        """Where most bytes are, of all that is idle."""
+        data = view.data
+        return in_order(view) if data is None else self._place(view, data)
+
+    def _place(self, view: View, data: DataView) -> Iterator[Place]:
+        sites: dict[str, list[ExecutorView]] = {}
+        for executor in view.executors():
+            sites.setdefault(executor.site, []).append(executor)
+        yield from self._by_affinity(view, data, sites)
+        turn = 0
+        while sites:
+            name = self._next_site(view, sites, turn)
+            turn += 1
+            executor = sites[name][0]
+            task = data.unheld(executor) or next((one for one in data.waiting() if data.could_go(one, executor)), None)
+            if task is not None:
+                yield wish_for(task, executor)
+            else:
+                _drop(sites, name, executor)
+        yield from in_order(view)
+
+    def _by_affinity(self, view: View, data: DataView, sites: dict[str, list[ExecutorView]]) -> Iterator[Place]:
+        """While a task has data at a site with an idle executor: the pair with the most."""
+        best: dict[str, tuple[ExecutorView, DataMatch]] = {}
+        stale = list(sites)
+        while True:
+            for name in stale:
+                best.pop(name, None)
+                for executor in islice(sites.get(name, ()), _IDLE):
+                    found = data.best_here(executor)
+                    if found is not None:
+                        best[name] = executor, found
+                        break
+            if not best:
+                return
+            most = max(found.here for _, found in best.values())
+            equal = {name: sites[name] for name, (_, found) in best.items() if found.here == most}
+            name = self._next_site(view, equal, 0)
+            executor, found = best[name]
+            yield wish_for(found.task, executor)
+            stale = [other for other, (_, one) in best.items() if other == name or one.task is found.task]
+
+    def _next_site(self, view: View, sites: dict[str, list[ExecutorView]], turn: int) -> str:
+        names = list(sites)
+        if self.tie == "last":
+            return names[-1]
+        if self.tie == "random":
+            return view.random.choice(names)
+        if self.tie == "round-robin":
+            return names[turn % len(names)]
+        return max(names, key=lambda name: len(sites[name]))
+
+
+def _drop(sites: dict[str, list[ExecutorView]], name: str, executor: ExecutorView) -> None:
+    sites[name].remove(executor)
+    if not sites[name]:
+        del sites[name]

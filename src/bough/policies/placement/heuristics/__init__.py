@@ -1,0 +1,1 @@
+"""Placement policies of the literature that others are measured against."""

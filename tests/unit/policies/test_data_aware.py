@@ -1,0 +1,269 @@
+"""Policies that look at data: Falkon's five, storage affinity, data-conscious, and our own."""
+
+from __future__ import annotations
+
+import pytest
+
+from bough.errors import UserError
+from bough.model.events import facts, news
+from bough.model.ids import ExecutorId
+from bough.policies.policy_registry import load_placement, placement_names
+from bough.testing.builders import task
+from tests.unit.policies.data_bench import DataBench
+
+AWARE = ["max-cache-hit", "max-compute-util", "good-cache-compute", "bough", "data-conscious", "storage-affinity"]
+
+
+def filled(policy: str, **sizes: int) -> DataBench:
+    """Two hosts of one core, each busy with a task without inputs; the first holds file a, the second file b."""
+    shop = DataBench(policy)
+    shop.sizes.update(sizes)
+    shop.executor(1, "a", site="s1")
+    shop.executor(2, "b", site="s2")
+    shop.bench.submit(task(101), task(102))
+    shop.went = {(101, 0): 1, (102, 0): 2}
+    return shop
+
+
+@pytest.mark.parametrize("policy", AWARE)
+def test_an_executor_that_gets_room_takes_the_task_whose_data_it_has(policy: str) -> None:
+    shop = filled(policy)
+    shop.submit(1, "b")
+    shop.submit(2, "a")
+    assert shop.went.keys() == {(101, 0), (102, 0)}
+    shop.end(101)
+    assert shop.went.get((2, 0)) == 1
+    shop.end(102)
+    assert shop.went.get((1, 0)) == 2
+
+
+@pytest.mark.parametrize("policy", ["first-available", "first-cache-available", "fifo"])
+def test_what_is_blind_to_data_takes_the_next_task(policy: str) -> None:
+    shop = filled(policy)
+    shop.submit(1, "b")
+    shop.submit(2, "a")
+    shop.end(101)
+    assert shop.went[1, 0] == 1
+
+
+def test_the_baseline_uses_no_cache_and_the_other_does() -> None:
+    assert load_placement("first-available").uses_caches is False
+    assert load_placement("first-cache-available").uses_caches is True
+
+
+# --- falkon.md 3.2: if the preferred executor is busy, and what an executor without useful task does ------
+
+
+def test_max_cache_hit_waits_for_the_busy_holder() -> None:
+    shop = filled("max-cache-hit")
+    shop.submit(1, "b")
+    shop.end(101)
+    assert (1, 0) not in shop.went
+    shop.end(102)
+    assert shop.went[1, 0] == 2
+
+
+def test_max_cache_hit_lets_go_anywhere_what_nobody_holds_and_what_has_no_inputs() -> None:
+    shop = filled("max-cache-hit")
+    shop.submit(1, "b")
+    shop.submit(2, "c")
+    shop.end(101)
+    assert shop.went[2, 0] == 1
+    shop.bench.submit(task(3))
+    shop.end(2)
+    assert shop.bench.machine.state.records[3].state == 3
+
+
+def test_max_cache_hit_forgets_a_holder_that_has_left() -> None:
+    shop = filled("max-cache-hit")
+    shop.submit(1, "b")
+    shop.end(101)
+    assert (1, 0) not in shop.went
+    shop.tell(facts.ExecutorLost(ExecutorId(2), "gone"))
+    assert shop.went[1, 0] == 1
+
+
+def test_max_cache_hit_lets_go_what_the_holder_has_thrown_away() -> None:
+    shop = filled("max-cache-hit")
+    shop.submit(1, "b")
+    shop.end(101)
+    shop.cache(2, lost=["b"])
+    assert shop.went[1, 0] == 1
+
+
+def test_max_cache_hit_waits_no_longer_than_its_patience() -> None:
+    shop = filled("max-cache-hit:patience=30")
+    shop.submit(1, "b")
+    shop.end(101)
+    shop.wait(29)
+    assert (1, 0) not in shop.went
+    assert shop.machine.next_timer == 30
+    shop.wait(1)
+    assert shop.went[1, 0] == 1
+
+
+def test_max_cache_hit_prefers_the_place_with_more_files() -> None:
+    shop = filled("max-cache-hit")
+    shop.cache(2, "x", "y")
+    shop.cache(1, "x")
+    shop.submit(1, "x", "y")
+    shop.end(101)
+    assert (1, 0) not in shop.went
+    shop.end(102)
+    assert shop.went[1, 0] == 2
+
+
+def test_max_compute_util_uses_another_free_executor() -> None:
+    shop = filled("max-compute-util")
+    shop.submit(1, "b")
+    shop.end(101)
+    assert shop.went[1, 0] == 1
+
+
+@pytest.mark.parametrize(("threshold", "placed"), [(0, False), (0.4, False), (0.6, True), (1, True)])
+def test_good_cache_compute_goes_by_how_many_are_busy(threshold: float, placed: bool) -> None:
+    shop = filled(f"good-cache-compute:threshold={threshold}")
+    shop.submit(1, "b")
+    shop.end(101)  # half of the cores are busy
+    assert ((1, 0) in shop.went) is placed
+
+
+def test_bytes_or_files_count() -> None:
+    for by, expected in (("files", 1), ("bytes", 2)):
+        shop = DataBench(f"max-compute-util:by={by}")
+        shop.sizes.update(big=1000, small=1, tiny=1)
+        shop.executor(1)
+        shop.executor(2)
+        shop.bench.submit(task(101), task(102))
+        shop.went = {(101, 0): 1, (102, 0): 2}
+        shop.cache(1, "small", "tiny")
+        shop.cache(2, "big")
+        shop.submit(1, "big", "small", "tiny")
+        data = shop.machine.state.affinity
+        unit = next(iter(data.units.values()))
+        amounts = data.holders(unit)
+        best = max(amounts, key=amounts.__getitem__)
+        assert best == f"local/host{expected}"
+
+
+# --- our own ----------------------------------------------------------------------------------------------
+
+
+def test_ours_waits_for_a_busy_holder_only_while_that_is_shorter_than_moving_the_data() -> None:
+    for size, waits in ((1_000_000, False), (100_000_000, True)):
+        shop = filled("bough", b=size)
+        shop.bench.now = 0.0
+        shop.tell(news.BytesMoved(ExecutorId(1), "host2", 10_000_000, 1.0))  # 10 MB/s
+        for number in (3, 4):  # the second executor takes something every five seconds
+            shop.submit(number, "b")
+            shop.bench.now += 5.0
+            shop.end(102 if number == 3 else 3)
+        assert shop.went[4, 0] == 2
+        shop.submit(1, "b")
+        shop.end(101)
+        assert ((1, 0) not in shop.went) is waits
+        if waits:
+            assert shop.machine.next_timer is not None
+            shop.end(4)
+            assert shop.went[1, 0] == 2
+
+
+def test_ours_holds_nothing_back_while_no_bandwidth_is_known_unless_told_to() -> None:
+    for policy, waits in (("bough", False), ("bough:delay=10", True)):
+        shop = filled(policy)
+        shop.submit(1, "b")
+        shop.end(101)
+        assert ((1, 0) not in shop.went) is waits
+        shop.wait(10)
+        assert shop.went[1, 0] == 1
+
+
+def test_ours_leaves_out_an_executor_that_ends_before_the_data_has_come() -> None:
+    shop = DataBench("bough:patience=1000")
+    shop.sizes["b"] = 100_000_000
+    shop.executor(2, "b")
+    shop.bench.submit(task(102))
+    shop.went = {(102, 0): 2}
+    shop.submit(1, "b")
+    shop.tell(news.BytesMoved(ExecutorId(2), "origin", 1_000_000, 1.0))
+    shop.tell(news.BytesMoved(ExecutorId(2), "host9", 1_000_000, 1.0))
+    shop.executor(1, until=50.0)  # the data would travel for 100 s
+    assert (1, 0) not in shop.went
+    shop.executor(3)
+    assert shop.went[1, 0] == 3
+
+
+# --- storage affinity --------------------------------------------------------------------------------------
+
+
+def test_storage_affinity_counts_bytes_at_the_whole_site() -> None:
+    shop = DataBench("storage-affinity")
+    shop.sizes.update(big=1000, small=10)
+    for number in (1, 2):
+        shop.executor(number, site="one")
+    shop.executor(3, "small", site="two")
+    shop.cache(1, "big")
+    shop.bench.submit(*(task(100 + number) for number in (1, 2, 3)))
+    shop.went = {(100 + number, 0): number for number in (1, 2, 3)}
+    shop.submit(1, "small", "big")
+    shop.end(102)  # the executor of the site that has it, but not the one that fetched it
+    assert shop.went[1, 0] == 2
+
+
+def test_storage_affinity_never_waits_and_gives_the_most_bytes_first() -> None:
+    shop = filled("storage-affinity", b=1000, c=10)
+    shop.cache(1, "c")
+    shop.submit(1, "b")
+    shop.submit(2, "c")
+    shop.end(101)
+    assert shop.went[2, 0] == 1
+    shop.end(2)
+    assert shop.went[1, 0] == 1  # its data is at the busy site: it is dragged here
+
+
+@pytest.mark.parametrize(("tie", "first"), [("last", 3), ("round-robin", 1), ("least-loaded", 1)])
+def test_among_sites_without_data_the_tie_decides(tie: str, first: int) -> None:
+    shop = DataBench(f"storage-affinity:tie={tie}")
+    shop.executor(1, site="one")
+    shop.executor(2, site="one")
+    shop.executor(3, site="two")
+    shop.submit(1, "a")
+    assert shop.went[1, 0] == first
+
+
+def test_frozen_affinity_counts_only_what_was_there_before() -> None:
+    for affinity, expected in (("live", 1), ("frozen", 2)):
+        shop = DataBench(f"storage-affinity:affinity={affinity}")
+        shop.executor(1, site="one")
+        shop.executor(2, site="two")
+        shop.bench.submit(task(101), task(102))
+        shop.went = {(101, 0): 1, (102, 0): 2}
+        shop.submit(1, "a")
+        shop.submit(2, "a")
+        shop.cache(1, "a")  # it came after the job began
+        shop.tell(news.WorkSucceeded(shop.bench.span(101), 0, 1, 1.0), news.WorkSucceeded(shop.bench.span(102), 0, 1, 1.0))
+        assert {shop.went[1, 0], shop.went[2, 0]} == {1, 2}
+        assert shop.went[1, 0] == expected
+
+
+# --- options -----------------------------------------------------------------------------------------------
+
+
+def test_options_are_checked_and_named() -> None:
+    policy = load_placement("good-cache-compute:threshold=0.8,by=bytes")
+    assert (policy.threshold, policy.by) == (0.8, "bytes")
+    for wrong, said in (
+        ("good-cache-compute:limit=1", "its options are: threshold, window, by, patience"),
+        ("good-cache-compute:threshold=2", "threshold"),
+        ("good-cache-compute:threshold=many", "threshold"),
+        ("fifo:x=1", "it has none"),
+        ("good-cash", "good-cache-compute"),
+    ):
+        with pytest.raises(UserError, match=said) as raised:
+            load_placement(wrong)
+        assert "\n" not in str(raised.value)
+
+
+def test_every_name_loads() -> None:
+    for name in placement_names():
+        assert load_placement(name) is not None
