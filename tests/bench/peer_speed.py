@@ -145,8 +145,8 @@ def overhead(folder: Path, files: int) -> None:
             (place / f"plain-{number}").write_bytes(one)
         plain = time.perf_counter() - begun
         print(
-            f"{place.parent}: taking a file in {1e3 * taken / files:.3f} ms (writing it plainly {1e3 * plain / files:.3f}),"
-            f" pinning one that is there {1e3 * pinned / files:.3f} ms"
+            f"{place.parent}: taking a file in {1e3 * taken / files:.3f} ms"
+            f" (writing it plainly {1e3 * plain / files:.3f}), pinning one that is there {1e3 * pinned / files:.3f} ms"
         )
         cache.close()
         shutil.rmtree(place)

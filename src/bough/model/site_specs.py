@@ -36,6 +36,7 @@ OptionName = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}\Z")]
 BatchOptions = Annotated[dict[OptionName, Directive], Meta(max_length=64)]
 Patience = Annotated[float, Meta(ge=0.1, le=3600)]
 SubmitRate = Annotated[float, Meta(gt=0, le=1e6)]
+CachePolicy = Annotated[str, Meta(max_length=64, pattern=r"^[a-z-]*\Z")]
 KindName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z][a-z0-9_-]*\Z")]
 
 IDLE: Final = 60.0  # seconds after which an executor of a pilot that has nothing to do leaves
@@ -67,6 +68,10 @@ class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     batch_options: BatchOptions = {}  # other directives of the batch system by their long names
     patience: Patience = 30.0  # seconds that a command of the batch system may take
     submit_rate: SubmitRate = 5.0  # pilots that are submitted in a second at most
+    cache_dir: Place = ""  # on each of its hosts: where the cache of its executors lies; empty: the usual place
+    cache_size: Count = 0  # bytes of that cache; 0: the usual bound
+    eviction: CachePolicy = ""  # what a full cache gives up first; empty: the usual policy
+    peers: bool = True  # its executors serve cached files to others
     poll: Duration = 0.0  # seconds between two looks at pilots that have brought no executor, 0: as its kind is
 
     @property
@@ -109,6 +114,14 @@ PILOT_EDGES: Final[Mapping[tuple[PilotState, PilotTrigger], PilotState]] = {
     (_S.RUNNING, _T.JOIN): _S.RUNNING,  # another executor of it
     (_S.RUNNING, _T.END): _S.ENDED,
 }
+
+
+def cache_words(spec: SiteSpec) -> list[str]:
+    """What the executors of a site are told of their hosts' caches, as words of their command line."""
+    words = ["--cache-dir", spec.cache_dir] if spec.cache_dir else []
+    words += ["--cache-size", str(spec.cache_size)] if spec.cache_size else []
+    words += ["--eviction", spec.eviction] if spec.eviction else []
+    return words + ([] if spec.peers else ["--peers", "no"])
 
 
 def least_pilots(spec: SiteSpec) -> int:

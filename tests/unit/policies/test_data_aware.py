@@ -241,7 +241,9 @@ def test_frozen_affinity_counts_only_what_was_there_before() -> None:
         shop.submit(1, "a")
         shop.submit(2, "a")
         shop.cache(1, "a")  # it came after the job began
-        shop.tell(news.WorkSucceeded(shop.bench.span(101), 0, 1, 1.0), news.WorkSucceeded(shop.bench.span(102), 0, 1, 1.0))
+        shop.tell(
+            news.WorkSucceeded(shop.bench.span(101), 0, 1, 1.0), news.WorkSucceeded(shop.bench.span(102), 0, 1, 1.0)
+        )
         assert {shop.went[1, 0], shop.went[2, 0]} == {1, 2}
         assert shop.went[1, 0] == expected
 

@@ -66,6 +66,10 @@ def figure_lines(samples: Sequence[Sample]) -> list[str]:
         f"throughput   {last['throughput']:.1f} tasks/s, {last['throughput_60']:.1f} over the last minute",
         f"server       {last['cpu']:.1f} % CPU, {show_bytes(last['memory'])}, turn {last['turns']} of the journal",
     ]
+    moved = [last.get(name, 0) for name in ("cached_bytes", "peer_bytes", "origin_bytes")]
+    if any(moved):
+        cached, peers, origin = map(show_bytes, moved)
+        lines.insert(-1, f"inputs       {cached} were cached, {peers} came from peers, {origin} from the server")
     if last["hands"]:
         lines.insert(3, f"manual       {counted(last['hands'], 'task')}")
     if len(samples) > 1:

@@ -17,6 +17,7 @@ import msgspec
 from bough.core.queries.facade import Queries
 from bough.errors import SiteError
 from bough.model.events.facts import ElementFailed, Fact, MemoLookedUp, Skipped, SpanEnded
+from bough.model.outcomes import Staged
 from bough.server.peers import DeferredRequest, Peers
 from bough.server.service.memory_use import resident
 from bough.server.service.prometheus_text import CONTENT_TYPE
@@ -65,6 +66,9 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     turns: int  # of the journal
     records: int = 0  # tasks and arrays in memory: those of running workflows, and of the last that finished
     workflows: int = 0  # in memory
+    cached_bytes: int = 0  # of inputs that travel: those that the cache of the task's host had, since the server began
+    peer_bytes: int = 0  # those that came from other executors
+    origin_bytes: int = 0  # those that the server sent
 
 
 class Statistics:
@@ -77,6 +81,7 @@ class Statistics:
         self._peers = peers
         self._started = time.time()
         self._ended = self._failed = self._reused = 0
+        self._cached = self._from_peers = self._from_origin = 0  # bytes of inputs
         self._counts: dict[str, int] = {}
         self._count_again = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -90,7 +95,11 @@ class Statistics:
             kind = type(fact)
             if kind is SpanEnded:
                 self._ended += fact.stop - fact.start  # type: ignore[union-attr]
+                for detail in fact.details:  # type: ignore[union-attr]
+                    self._count_bytes(detail.staged)
             elif kind is ElementFailed:
+                if fact.detail is not None:  # type: ignore[union-attr]
+                    self._count_bytes(fact.detail.staged)  # type: ignore[union-attr]
                 if fact.retry_at < 0:  # type: ignore[union-attr]
                     self._ended += 1
                     self._failed += 1
@@ -100,6 +109,12 @@ class Statistics:
             elif kind is MemoLookedUp and fact.found:  # type: ignore[union-attr]
                 self._ended += fact.stop - fact.start  # type: ignore[union-attr]
                 self._reused += fact.stop - fact.start  # type: ignore[union-attr]
+
+    def _count_bytes(self, staged: Staged | None) -> None:
+        if staged is not None:
+            self._cached += staged.cached
+            self._from_peers += staged.from_peers
+            self._from_origin += staged.from_origin
 
     def start(self) -> None:
         """Take a sample now, and every second from now on."""
@@ -148,6 +163,9 @@ class Statistics:
             turns=queries.turn,
             records=queries.record_count,
             workflows=queries.workflow_count,
+            cached_bytes=self._cached,
+            peer_bytes=self._from_peers,
+            origin_bytes=self._from_origin,
         )
 
     def _states(self) -> dict[str, int]:
