@@ -19,8 +19,9 @@ from bough.cli.option_values import amount, count, duration
 from bough.errors import UserError
 from bough.model.bounds import in_plain_words, within
 from bough.model.commands.containers import check_container_command
-from bough.model.ids import read_seconds
+from bough.model.ids import read_bytes, read_seconds
 from bough.model.site_specs import IDLE, WALLTIME, DefinedName, SiteSpec
+from bough.policies.eviction.eviction_names import load_eviction
 from bough.sites.batch.batch_system import NAMES
 
 _MOST_READ: Final = 1 << 20  # bytes of a file
@@ -28,7 +29,7 @@ _FIELDS: Final = (
     *("kind", "address", "ssh", "batch", "partition", "account", "walltime", "cores_per_pilot", "min_pilots"),
     *("max_pilots", "setup", "python", "shared_dir", "idle", "relay_address", "batch_options", "patience"),
     *("submit_rate", "poll", "budget", "container_command", "provisioning", "executors_per_host", "resubmit"),
-    "max_tasks",
+    *("max_tasks", "cache_dir", "cache_size", "eviction", "peers"),
 )
 _TIMES: Final = ("idle", "walltime", "patience", "poll")
 _SHARED: Final = ("dask", "ray")  # a pilot there takes one core of the cluster, unless more is said
@@ -84,6 +85,18 @@ def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
         help="how containers are run there: 'singularity exec --bind {cwd} {image} {command}'",
     )
     parser.add_argument("--shared-dir", metavar="DIR", help="a folder there in which tasks work")
+    parser.add_argument(
+        "--cache-dir", metavar="DIR", help="where on its hosts executors cache files; /dev/shm keeps them in memory"
+    )
+    parser.add_argument("--cache-size", metavar="SIZE", help="bytes that the cache of a host may have, as 100GB (10GB)")
+    parser.add_argument("--eviction", metavar="POLICY", help="what a full cache gives up first (needed-last)")
+    parser.add_argument(
+        "--no-peers",
+        dest="peers",
+        action="store_const",
+        const=False,
+        help="its executors listen for nobody: others take no cached files from there",
+    )
     parser.add_argument(
         "--idle", type=duration, metavar="TIME", help=f"an executor without work leaves after this time ({IDLE:g}s)"
     )
@@ -175,6 +188,7 @@ def _spec(what: str, table: dict[str, Any]) -> SiteSpec:
                 table = {**table, field: read_seconds(table[field])}
             except ValueError:
                 raise UserError(f"{what}: {field} is {table[field]!r}; say 60, '90s' or '5m'") from None
+    table = _with_bytes(what, table)
     try:
         if table.get("kind") in _SHARED:
             table = {"cores_per_pilot": 1.0, **table}
@@ -183,6 +197,21 @@ def _spec(what: str, table: dict[str, Any]) -> SiteSpec:
         raise UserError(f"{what}: {in_plain_words(str(error))}") from error
     if spec.min_pilots > spec.max_pilots:
         raise UserError(f"{what}: at least {spec.min_pilots} pilots are more than at most {spec.max_pilots}")
+    _check_names(spec)
+    return spec
+
+
+def _with_bytes(what: str, table: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(table.get("cache_size"), str):
+        return table
+    try:
+        return {**table, "cache_size": read_bytes(table["cache_size"])}
+    except ValueError:
+        raise UserError(f"{what}: cache_size is {table['cache_size']!r}; say '100GB'") from None
+
+
+def _check_names(spec: SiteSpec) -> None:
     if spec.container_command:
         check_container_command(spec.container_command)
-    return spec
+    if spec.eviction:
+        load_eviction(spec.eviction)

@@ -101,7 +101,7 @@ _USAGE = (
 _TEXTS = {"--server": "server", "--site": "site", "--work": "work", "--cache-dir": "cache_dir"}
 _NUMBERS = {"--cores": "cores", "--until": "until"}
 _TIMES = {"--idle-timeout": "idle", "--give-up": "give_up"}
-_CACHE = frozenset({"--cache-size", "--eviction", "--peers"})
+_SIZES = frozenset({"--memory", "--cache-size", "--eviction", "--peers"})
 
 
 class ExecutorOptions:
@@ -148,10 +148,8 @@ class ExecutorOptions:
             logs.set_level(value)
         elif word == "--pilot":
             self.pilot = PilotId(int(value))
-        elif word == "--memory":
-            self.memory = read_bytes(value)
-        elif word in _CACHE:
-            self._set_cache(word, value)
+        elif word in _SIZES:
+            self._set_size(word, value)
         elif word == "--pin":
             self.pin = value == "yes"
         elif word == "--allow-commands":
@@ -161,8 +159,10 @@ class ExecutorOptions:
         else:
             raise SystemExit(_USAGE)
 
-    def _set_cache(self, word: str, value: str) -> None:
-        if word == "--peers":
+    def _set_size(self, word: str, value: str) -> None:
+        if word == "--memory":
+            self.memory = read_bytes(value)
+        elif word == "--peers":
             self.peers = value == "yes"
         elif word == "--cache-size":
             self.cache_size = read_bytes(value)

@@ -394,16 +394,21 @@ class Slots:
                 self._give_devices(slot, needs)
             self._hand(slot, needs)
         if backlog.length:
-            for slot in self._slots.values():
-                needs = slot.needs
-                if needs is None or slot.batches != 1 or slot.ending or slot.told:
-                    continue
-                if backlog.is_earliest(needs) and 0 < backlog.peek(needs).run.expected <= _SHORT:
-                    self._hand(slot, needs)
+            self._hand_in_advance()
         if self._preloader is not None and not self._preloader.has_finished:
             self._preloader.give_way(self._is_full())
         if self._staging.directories:
             self._bring_early()
+
+    def _hand_in_advance(self) -> None:
+        """Hand short work to workers that have nothing behind what they run."""
+        backlog = self._backlog
+        for slot in self._slots.values():
+            needs = slot.needs
+            if needs is None or slot.batches != 1 or slot.ending or slot.told:
+                continue
+            if backlog.is_earliest(needs) and 0 < backlog.peek(needs).run.expected <= _SHORT:
+                self._hand(slot, needs)
 
     def _bring_early(self) -> None:
         """Have inputs brought of what begins next: of spans that wait, and of the next element of those that run."""

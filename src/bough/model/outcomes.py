@@ -77,6 +77,17 @@ class Output(msgspec.Struct, frozen=True, array_like=True, gc=False):
     folder: bool = False  # a folder: its content is an archive, its size and time are those of all that is in it
 
 
+class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What moving the files of a task took: seconds before and after it ran, and bytes by where they came from."""
+
+    stage_in: Duration = 0
+    stage_out: Duration = 0
+    cached: Count = 0  # bytes of inputs that were in the cache of its host
+    from_peers: Count = 0
+    from_origin: Count = 0
+    sent: Count = 0  # bytes of outputs
+
+
 class Detail(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """What is known of one task's run beyond its result. Functions without output have none."""
 
@@ -90,6 +101,7 @@ class Detail(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     stderr: Stream | None = None
     outputs: tuple[Output, ...] = ()
     ended_by: Excerpt = ""  # the monitor that ended it early, in one line; empty: it ended by itself
+    staged: Staged | None = None  # None: its files did not travel
 
 
 class EndedEarly(msgspec.Struct, frozen=True):

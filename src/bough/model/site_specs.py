@@ -40,6 +40,7 @@ MostOut = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 ExecutorsPerHost = Annotated[int, Meta(ge=1, le=1024)]
 # a policy with its options: additive:release=queue,q=4
 PolicyText = Annotated[str, Meta(max_length=200, pattern=r"^[A-Za-z0-9_.:=,-]*\Z")]
+CachePolicy = Annotated[str, Meta(max_length=64, pattern=r"^[a-z-]*\Z")]
 KindName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z][a-z0-9_-]*\Z")]
 
 IDLE: Final = 60.0  # seconds after which an executor of a pilot that has nothing to do leaves
@@ -72,6 +73,10 @@ class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     batch_options: BatchOptions = {}  # other directives of the batch system by their long names
     patience: Patience = 30.0  # seconds that a command of the batch system may take
     submit_rate: SubmitRate = 5.0  # pilots that are submitted in a second at most
+    cache_dir: Place = ""  # on each of its hosts: where the cache of its executors lies; empty: the usual place
+    cache_size: Count = 0  # bytes of that cache; 0: the usual bound
+    eviction: CachePolicy = ""  # what a full cache gives up first; empty: the usual policy
+    peers: bool = True  # its executors serve cached files to others
     poll: Duration = 0.0  # seconds between two looks at pilots that have brought no executor, 0: as its kind is
     max_tasks: MostOut = 0  # that its executors have at once, begun or not; 0: no bound
     executors_per_host: ExecutorsPerHost = 1  # that a pilot starts; they share its cores
@@ -130,6 +135,14 @@ def pilot_cores(spec: SiteSpec, of_one: float) -> float:
 def drains_before(lifetime: Seconds) -> Seconds:
     """Seconds before its end in which an executor begins nothing more, if it has so many in all."""
     return min(_MARGIN, 0.1 * lifetime)
+
+
+def cache_words(spec: SiteSpec) -> list[str]:
+    """What the executors of a site are told of their hosts' caches, as words of their command line."""
+    words = ["--cache-dir", spec.cache_dir] if spec.cache_dir else []
+    words += ["--cache-size", str(spec.cache_size)] if spec.cache_size else []
+    words += ["--eviction", spec.eviction] if spec.eviction else []
+    return words + ([] if spec.peers else ["--peers", "no"])
 
 
 def least_pilots(spec: SiteSpec) -> int:

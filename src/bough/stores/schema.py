@@ -13,11 +13,11 @@ from typing import Final
 from bough.model.ids import NUMBERS
 
 FILE: Final = "journal.db"  # of a store in a folder
-SCHEMA: Final = 9
+SCHEMA: Final = 10
 FOLDED: Final = (
     "position", "runs", "groups", "group_after", "tasks", "elements", "spans", "attempts", "executors", "files",
     "after", "attributes", "declared", "memo", "arrays", "array_pages", "borrowed", "blob_uses", "sweeps", "lasting",
-    "firings", "series", "pilots",
+    "firings", "series", "pilots", "staging",
 )  # fmt: skip
 
 OUT: Final = "('placed', 'running')"  # attempts and spans that executors have
@@ -135,6 +135,9 @@ CREATE TABLE IF NOT EXISTS firings(
 CREATE TABLE IF NOT EXISTS series(
   id INTEGER, idx INTEGER, metric TEXT, turn INTEGER, n INTEGER, attempt INTEGER, step REAL, at REAL, value REAL,
   total INTEGER, PRIMARY KEY (id, idx, metric, turn, n)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS staging(
+  id INTEGER, idx INTEGER, attempt INTEGER, stage_in REAL, stage_out REAL, cached INTEGER, from_peers INTEGER,
+  from_origin INTEGER, sent INTEGER, PRIMARY KEY (id, idx, attempt)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS declared(path TEXT, run INTEGER, PRIMARY KEY (path, run)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS memo(
   key BLOB, record INTEGER, start INTEGER, stop INTEGER, attempt INTEGER, turn INTEGER, run INTEGER, checked INTEGER,

@@ -127,6 +127,10 @@ def figure_lines(samples: Sequence[Sample]) -> list[str]:
     if last.get("replicas"):
         superseded, wasted = counted(last["superseded"], "attempt"), show_seconds(last["wasted"])
         lines.insert(6, f"replicas     {last['replicas']}, {superseded} superseded: {wasted} of cores wasted")
+    moved = [last.get(name, 0) for name in ("cached_bytes", "peer_bytes", "origin_bytes")]
+    if any(moved):
+        cached, peers, origin = map(show_bytes, moved)
+        lines.insert(-1, f"inputs       {cached} were cached, {peers} came from peers, {origin} from the server")
     if last["hands"]:
         lines.insert(3, f"manual       {counted(last['hands'], 'task')}")
     if len(samples) > 1:

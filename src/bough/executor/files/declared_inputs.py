@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Sequence
 from typing import Any, Final
 
 from bough.model.commands.command import CommandTemplate, decode_call, decode_template
@@ -57,7 +56,7 @@ class DeclaredInputs:
         except Exception:  # noqa: BLE001 -- whatever it is, the task says so when it begins
             return []
 
-    def _row(self, run: RunSpan, index: int) -> Sequence[Any] | None:
+    def _row(self, run: RunSpan, index: int) -> Any:
         if run.table:
             table = self._make(run.table, load_plain)
             return None if table is None else table[index]

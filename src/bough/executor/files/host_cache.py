@@ -43,10 +43,11 @@ _PART: Final = ".part"
 _LEDGER, _LOCK = "ledger", "lock"
 _STALE: Final = 3600.0  # seconds after which a part that nobody writes is removed
 _EPOCH: Final = 946_684_800  # marks are even seconds from then on: every file system can keep them
-_NAME = re.compile(r"[0-9a-f]{%d}\Z" % (2 * DIGEST))
+_NAME = re.compile(rf"[0-9a-f]{{{2 * DIGEST}}}\Z")
 _MANY: Final = 1000  # contents from which on a little more is evicted than is needed
 _SLACK: Final = 64  # the part of the limit that is freed then
 _READ: Final = 1 << 20
+_BIG: Final = 4 << 20  # bytes of a content from which on its digest has a thread of its own
 
 
 def default_place(work: str, *, is_pilot: bool) -> str:
@@ -464,6 +465,53 @@ def _remove_if_stale(path: str) -> None:
             os.close(number)
 
 
+class _Sum:
+    """The digest of a file that grows at its end: of a big one it is computed in a thread, behind the writer."""
+
+    def __init__(self, number: int, size: int) -> None:
+        self._number = number
+        self._sum = blake2b(digest_size=DIGEST)
+        self._done = self._there = 0
+        self._is_over = False
+        self._grown = threading.Condition()
+        self._thread: threading.Thread | None = None
+        if size >= _BIG:
+            self._thread = threading.Thread(target=self._follow, daemon=True)
+            self._thread.start()
+
+    def grow(self, count: int, data: memoryview | bytes) -> None:
+        """Bytes were written."""
+        if self._thread is None:
+            self._sum.update(data)
+            return
+        with self._grown:
+            self._there += count
+            self._grown.notify()
+
+    def _follow(self) -> None:
+        while True:
+            with self._grown:
+                while self._done == self._there and not self._is_over:
+                    self._grown.wait()
+                there = self._there
+                if self._is_over and self._done == there:
+                    return
+            data = os.pread(self._number, min(_READ, there - self._done), self._done)
+            if not data:
+                return  # it was cut off: the digest will be another
+            self._sum.update(data)
+            self._done += len(data)
+
+    def end(self) -> bytes:
+        """The digest of all that was written."""
+        if self._thread is not None:
+            with self._grown:
+                self._is_over = True
+                self._grown.notify()
+            self._thread.join()
+        return self._sum.digest()
+
+
 class ArrivingContent:
     """A content that comes, its bytes in order. What was left by a writer that died is used."""
 
@@ -474,7 +522,7 @@ class ArrivingContent:
         self.digest = digest
         self.size = size
         self.written = 0
-        self._sum = blake2b(digest_size=DIGEST)
+        self._sum = _Sum(number, size)
         self._take_over()
 
     @classmethod
@@ -506,7 +554,7 @@ class ArrivingContent:
             data = os.pread(self._number, _READ, self.written)
             if not data:
                 break
-            self._sum.update(data)
+            self._sum.grow(len(data), data)
             self.written += len(data)
         os.lseek(self._number, self.written, os.SEEK_SET)
 
@@ -522,13 +570,13 @@ class ArrivingContent:
                 made_space = True
                 self._cache.make_space(self.digest)
                 continue
-            self._sum.update(view[:count])
+            self._sum.grow(count, view[:count])
             self.written += count
             view = view[count:]
 
     def finish(self) -> bool:
         """Whether all that has come is what it was to be; then it has its name, else it is empty again."""
-        if self.written != self.size or self._sum.digest() != self.digest:
+        if self.written != self.size or self._sum.end() != self.digest:
             self.restart()
             return False
         seal(self._hidden, self.digest)
@@ -540,9 +588,10 @@ class ArrivingContent:
 
     def restart(self) -> None:
         """Begin anew."""
+        self._sum.end()
         os.ftruncate(self._number, 0)
         os.lseek(self._number, 0, os.SEEK_SET)
-        self._sum = blake2b(digest_size=DIGEST)
+        self._sum = _Sum(self._number, self.size)
         self.written = 0
 
     def drop(self) -> None:
@@ -558,5 +607,6 @@ class ArrivingContent:
             self._close()
 
     def _close(self) -> None:
+        self._sum.end()
         os.close(self._number)
         self._number = -1

@@ -24,7 +24,7 @@ from bough.executor.files.declared_outputs import remove
 from bough.executor.processes import Unstartable
 from bough.model.commands.command import CommandCall, Part, TemplateSlot
 from bough.model.files import OUTSIDE, absolute, leads_outside, place_inside
-from bough.model.outcomes import Output
+from bough.model.outcomes import Output, Staged
 from bough.movers.folder_archive import BadArchive, PackedFolder, UnpackableFolder, pack_file, unpack_file
 from bough.movers.local import digest_of, put
 from bough.private import remove_tree
@@ -51,6 +51,7 @@ class Sandbox:
 
     def __init__(self, root: str, directory: str, call: CommandCall) -> None:
         self.root = root
+        self.staged = Staged()  # what moving its files took
         self._directory = directory
         self._cwd = call.settings.cwd
         self.writes = call.writes  # at the submitter

@@ -133,7 +133,7 @@ class Staging:
         *,
         told: ExecutorLifetime,
         address: str = "",
-        number: ExecutorId = ExecutorId(0),
+        number: ExecutorId,
     ) -> None:
         self._report = report
         self._folder = folder
@@ -298,11 +298,8 @@ class Staging:
                 self._located(message)
             case FilePiece():
                 self._arrived(message)
-            case CheckContent() if self._transfers is not None:
-                self._transfers.say(CheckCopy(message.digest))
-            case PeerIdentity() if self._transfers is not None:
-                identity = (message.certificate, message.key, message.secret, message.readers)
-                self._transfers.serve_as(ServeAs(*identity))
+            case CheckContent() | PeerIdentity():
+                self._serve(message)
             case GetPiece():
                 self._say(self._piece(message))
             case FilesKept() if message.request in self._results:
@@ -311,6 +308,15 @@ class Staging:
                 offer = self._offers.pop(message.request, None)
                 if offer is not None:
                     self._stored(*offer, message)
+
+    def _serve(self, message: CheckContent | PeerIdentity) -> None:
+        """The server says something of what others take from here."""
+        if self._transfers is None:
+            return
+        if isinstance(message, CheckContent):
+            self._transfers.say(CheckCopy(message.digest))
+        else:
+            self._transfers.say(ServeAs(message.certificate, message.key, message.secret, message.readers))
 
     def _be_ready(self) -> None:
         """Files will travel: open the cache, and let others reach it."""

@@ -24,7 +24,6 @@ from bough.executor.files.transfer_protocol import (
     FromTransfers,
     KeepOutput,
     OutputSeen,
-    ServeAs,
     ToTransfers,
     WantedContents,
     from_transfers_frames,
@@ -104,10 +103,6 @@ class Transfers:
         """Be ready, if it is not."""
         if self._sock is None and self._deaths < _DEATHS:
             self._start()
-
-    def serve_as(self, identity: ServeAs) -> None:
-        """Let it serve others."""
-        self.say(identity)
 
     def want(self, counts: dict[bytes, int]) -> None:
         """How many known tasks want contents."""

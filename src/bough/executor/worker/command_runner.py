@@ -55,7 +55,7 @@ from bough.model.commands.command import CommandCall, CommandSettings, decode_ca
 from bough.model.commands.rendering import render_call, render_row
 from bough.model.events.news import WorkFailed, WorkReturned, WorkStopped
 from bough.model.files import absolute
-from bough.model.outcomes import Cause, Detail, EndedEarly, Failure, Output, Stream
+from bough.model.outcomes import Cause, Detail, EndedEarly, Failure, Output, Staged, Stream
 from bough.wire.executor_messages import RunSpan
 
 if TYPE_CHECKING:
@@ -180,8 +180,11 @@ class CommandRunner:
             sandbox = Sandbox(name, directory, call)
             if run.checkpoint is not None and index in run.saved:
                 sandbox.reads.append(run.checkpoint.path(run.record, index))
-            if not self._bring(number, run, index, sandbox):
+            begun = time.perf_counter()
+            moved = self._bring(number, run, index, sandbox)
+            if moved is None:
                 return
+            sandbox.staged = Staged(time.perf_counter() - begun, 0, *moved)
         except Unstartable as error:
             self._not_started(run, index, error)
             return
@@ -263,9 +266,10 @@ class CommandRunner:
             self._not_started(run, index, Unstartable(f"its input cannot be brought: {error}", of_site=of_site))
             return False
 
-    def _bring(self, number: int, run: RunSpan, index: int, sandbox: Sandbox) -> bool:
-        """Have the files of a command brought; False when it was stopped."""
+    def _bring(self, number: int, run: RunSpan, index: int, sandbox: Sandbox) -> tuple[int, int, int] | None:
+        """Have the files of a command brought; bytes by where they came from, None when it was stopped."""
         files: dict[str, str] = {}
+        moved = (0, 0, 0)
         folders: list[str] = []
         urls = self._urls.unmovable() if self._urls is not None else []  # the server may be able to
         if sandbox.reads or urls:
@@ -274,24 +278,25 @@ class CommandRunner:
             self._reports.flush()
             answer = self._inbox.answer(number, index)
             if not isinstance(answer, InputsStaged):
-                return False
+                return None
             if answer.error:
                 raise Unstartable(f"its input cannot be brought: {answer.error}", of_site=answer.of_site)
-            files, folders = answer.files, answer.folders
+            files, folders, moved = answer.files, answer.folders, answer.moved
             self._contents = files
         if self._urls is not None:
             self._urls.prepare()
             for url in urls:
                 self._urls.take(url, files.pop(url))
             if not do_beside(self._inbox, number, index, self._urls.bring):
-                return False
+                return None
         sandbox.fill(files, folders)
-        return True
+        return moved
 
     def _hand_over(
         self, number: int, run: RunSpan, index: int, sandbox: Sandbox, outputs: Outputs
     ) -> tuple[Output, ...]:
         """Give what a command made to the server; OSError when that cannot be."""
+        begun = time.perf_counter()
         try:
             made, where = sandbox.made(outputs.hidden, outputs.gathered())
         except Unstartable as error:
@@ -304,6 +309,8 @@ class CommandRunner:
             return ()
         if answer.error:
             raise OSError(0, f"the server cannot keep it: {answer.error}")
+        sent = sum(one.size for one in made)
+        sandbox.staged = msgspec.structs.replace(sandbox.staged, stage_out=time.perf_counter() - begun, sent=sent)
         return sandbox.outputs(made, answer.times)
 
     def _keep_streams(
@@ -392,6 +399,7 @@ class CommandRunner:
             stderr=err,
             outputs=shown,
             ended_by=early.ended_by if isinstance(early, EndedEarly) else "",
+            staged=sandbox.staged if sandbox else None,
         )
         self._tell(run, index, failure, detail)
 

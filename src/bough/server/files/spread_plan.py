@@ -10,6 +10,7 @@ chosen only when no executor can serve. Cost is bounded by those that hold or ge
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -58,17 +59,10 @@ class SpreadPlan:
         self.ended(digest, reader)
         reading = self._sources.get(digest, {})
         ranked: list[tuple[int, bool, int]] = []
-        seen = 0
-        complete: set[int] = set()
-        for holder in holders:
-            if seen >= _MOST_SEEN:
-                break
-            seen += 1
-            complete.add(holder.executor)
-            self._consider(ranked, holder, 0, reader, excluded)
+        for holder in itertools.islice(holders, _MOST_SEEN):
+            if holder.executor not in reading:  # one that is getting it does not have it, whatever was said
+                self._consider(ranked, holder, 0, reader, excluded)
         for other in reading:
-            if other in complete:
-                continue
             depth = self._depth(reading, other, reader)
             found = candidate(other) if depth >= 0 else None
             if found is not None:

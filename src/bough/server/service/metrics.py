@@ -17,6 +17,7 @@ import msgspec
 from bough.core.queries.facade import Queries
 from bough.errors import SiteError
 from bough.model.events.facts import ElementFailed, Fact, MemoLookedUp, Skipped, SpanEnded
+from bough.model.outcomes import Staged
 from bough.server.peers import DeferredRequest, Peers
 from bough.server.service.memory_use import resident
 from bough.server.service.prometheus_text import CONTENT_TYPE
@@ -68,6 +69,9 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     replicas: int = 0  # that were made of running tasks, since the journal began
     superseded: int = 0  # attempts that were ended because another one of the same task succeeded
     wasted: float = 0.0  # core-seconds of these
+    cached_bytes: int = 0  # of inputs that travel: those that the cache of the task's host had, since the server began
+    peer_bytes: int = 0  # those that came from other executors
+    origin_bytes: int = 0  # those that the server sent
 
 
 class Statistics:
@@ -80,6 +84,7 @@ class Statistics:
         self._peers = peers
         self._started = time.time()
         self._ended = self._failed = self._reused = 0
+        self._cached = self._from_peers = self._from_origin = 0  # bytes of inputs
         self._counts: dict[str, int] = {}
         self._count_again = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -93,7 +98,11 @@ class Statistics:
             kind = type(fact)
             if kind is SpanEnded:
                 self._ended += fact.stop - fact.start  # type: ignore[union-attr]
+                for detail in fact.details:  # type: ignore[union-attr]
+                    self._count_bytes(detail.staged)
             elif kind is ElementFailed:
+                if fact.detail is not None:  # type: ignore[union-attr]
+                    self._count_bytes(fact.detail.staged)  # type: ignore[union-attr]
                 if fact.retry_at < 0:  # type: ignore[union-attr]
                     self._ended += 1
                     self._failed += 1
@@ -103,6 +112,12 @@ class Statistics:
             elif kind is MemoLookedUp and fact.found:  # type: ignore[union-attr]
                 self._ended += fact.stop - fact.start  # type: ignore[union-attr]
                 self._reused += fact.stop - fact.start  # type: ignore[union-attr]
+
+    def _count_bytes(self, staged: Staged | None) -> None:
+        if staged is not None:
+            self._cached += staged.cached
+            self._from_peers += staged.from_peers
+            self._from_origin += staged.from_origin
 
     def start(self) -> None:
         """Take a sample now, and every second from now on."""
@@ -155,6 +170,9 @@ class Statistics:
             replicas=waste.made,
             superseded=waste.superseded,
             wasted=waste.seconds,
+            cached_bytes=self._cached,
+            peer_bytes=self._from_peers,
+            origin_bytes=self._from_origin,
         )
 
     def _states(self) -> dict[str, int]:

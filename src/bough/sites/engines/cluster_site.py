@@ -22,7 +22,7 @@ import msgspec
 
 from bough.errors import SiteError, UserError
 from bough.model.resources import show_bytes
-from bough.model.site_specs import PLENTY, RESOURCE, PilotId, SiteSpec
+from bough.model.site_specs import PLENTY, RESOURCE, PilotId, SiteSpec, cache_words
 from bough.sites.engines.worker_side import Call, no_way
 from bough.sites.head.bootstrap import only_commands
 from bough.sites.site_kind import Checked, PilotStatus, Surroundings
@@ -192,6 +192,7 @@ class ClusterSite:
             "--cores",
             f"{cores:g}",
         ]
+        words += cache_words(spec)
         if spec.shared_dir:
             words += ["--work", os.path.join(spec.shared_dir, f"bough-{self._around.key[:12]}", str(pilot))]
         return str(await self._ask("submit", pilot=pilot, words=words, setup=spec.setup, cores=cores))

@@ -16,7 +16,7 @@ import msgspec
 
 from bough.errors import SiteError
 from bough.model.resources import show_bytes
-from bough.model.site_specs import PLENTY, RESOURCE, PilotId, SiteSpec
+from bough.model.site_specs import PLENTY, RESOURCE, PilotId, SiteSpec, cache_words
 from bough.sites.head.bootstrap import OWN, Archive, make_archive, only_commands, read_platform
 from bough.sites.head.errands import PATIENCE, Connection, LocalConnection
 from bough.sites.head.head_relay import GIVE_UP
@@ -169,6 +169,7 @@ class HeadSite:
             words += ["--executors", str(spec.executors_per_host)]
         if spec.container_command:
             words += ["--container-command", spec.container_command]
+        words += cache_words(spec)
         if spec.shared_dir:
             words += ["--work", os.path.join(spec.shared_dir, f"bough-{self._around.key[:12]}", str(pilot))]
         common = {"setup": spec.setup, "digest": self._archive.digest, "shared_dir": spec.shared_dir}

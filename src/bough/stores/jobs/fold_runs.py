@@ -48,7 +48,7 @@ SELECT id FROM tasks WHERE run = ? AND grp IN (SELECT id FROM inside) ORDER BY i
 # tables that have rows of a run, by what says so; tasks last, since others are found through them
 _BY_TASK: Final = {
     "elements": "id", "spans": "id", "attempts": "id", "files": "id", "after": "id", "memo": "record",
-    "firings": "id", "series": "id", "arrays": "record", "array_pages": "record",
+    "firings": "id", "series": "id", "staging": "id", "arrays": "record", "array_pages": "record",
 }  # fmt: skip
 _KNOWN: Final = 10_000  # groups whose run is remembered, and uses of blobs; what is forgotten is looked up again
 

@@ -80,6 +80,7 @@ class TaskFold:
         if row.started is None:
             row.started = now - fact.seconds
         self._detail(row, fact.details[0] if fact.details else None)
+        self._tables.put_staging(row.id, 0, row.attempt, fact.details[0] if fact.details else None)
         attempt = self._attempt(row, fact.span, row.attempt)
         attempt.state, attempt.started, attempt.ended, attempt.exit_code = "done", row.started, row.ended, row.exit_code
 
@@ -96,6 +97,7 @@ class TaskFold:
         if fact.executor:
             row.executor, row.host = fact.executor, fact.host or self._tables.host(fact.executor)
         self._detail(row, fact.detail)
+        self._tables.put_staging(row.id, 0, row.attempt, fact.detail)
         put_failure(row, fact.failure)
         attempt = self._attempt(row, fact.span, row.attempt)
         attempt.state = _ended_as(fact.failure)
@@ -365,6 +367,7 @@ class ArrayRangeFold:
         element.started, element.ended, element.turn = span.started if span else None, now, turn
         if fact.detail:
             self._detail(fold, element.idx, fact.detail)
+            self._tables.put_staging(row.id, index, fact.attempt, fact.detail)
         put_failure(element, fact.failure)
         attempt = AttemptRow(
             row.id, index, fact.attempt, fact.executor or None, host, span.placed if span else None,
@@ -615,6 +618,8 @@ class ArrayRangeFold:
                 element.host = host or self._tables.host(done.executor or 0)
                 element.started, element.ended, element.reused = done.started, done.ended, done.reused
                 self._detail(fold, index, detail)
+                if not done.reused:
+                    self._tables.put_staging(fold.row.id, index, done.attempt, detail)
 
     def _detail(self, fold: FoldedArray, index: int, detail: Detail) -> None:
         put_detail(fold.element(index), detail)

@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from bough.model.events.facts import SpanEnded
+from bough.model.outcomes import Detail
 from bough.model.states import LABELS
 from bough.stores.database import Database
 from bough.stores.jobs.array_states import RANGED, SPAN_STATES, FoldedArray
@@ -111,10 +112,11 @@ GATHERED: Final = {
     "blob_uses": _once("blob_uses", 2),
     "firings": _once("firings", 16),
     "series": _once("series", 10),
+    "staging": _once("staging", 9),
 }
 
 
-_MANY: Final = ("files", "firings", "series")  # of which a task may have many rows
+_MANY: Final = ("files", "firings", "series", "staging")  # of which a task may have many rows
 
 
 def has_rare(row: TaskRow) -> bool:
@@ -251,6 +253,11 @@ class JobsTables:
         )
 
     # --- changing ---
+
+    def put_staging(self, task: int, index: int, attempt: int, detail: Detail | None) -> None:
+        """What moving the files of an attempt took, if they travelled."""
+        if detail is not None and detail.staged is not None:
+            self.gathered["staging"].append((task, index, attempt, *astuple(detail.staged)))
 
     def execute(self, sql: str, parameters: Sequence[object]) -> None:
         """Change a small table at once."""

@@ -1,0 +1,258 @@
+"""Contents that executors on separate hosts take from each other: real links, real processes, and what can go wrong.
+
+Hosts are network namespaces with names of their own, which takes root; without, these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from linked_hosts import LinkedHosts, LinkedService, until
+
+import bough
+from bough.api.session.session import opened_sessions
+
+MB = 1 << 20
+
+
+def _can_link() -> bool:
+    if os.geteuid() != 0:
+        return False
+    name = f"bpt{os.getpid()}"
+    try:
+        made = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False).returncode == 0
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+    except OSError:
+        return False
+    return made
+
+
+pytestmark = pytest.mark.skipif(not _can_link(), reason="hosts are network namespaces, which take root")
+
+
+class Farm:
+    """A server, and executors on three hosts; tasks are sent to a host by what it offers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.hosts = LinkedHosts(folder, 4)
+        self.service = LinkedService(self.hosts, folder)
+        self.folder, self.here = folder, self.service.here
+
+    def executor(self, number: int, *words: str) -> None:
+        self.service.executor(number, "--resource", f"h{number}=9", *words)
+
+    def ready(self, count: int) -> None:
+        self.service.await_executors(count)
+
+    def session(self, name: str) -> bough.Session:
+        return bough.Session(self.service.socket, name=name)
+
+    def read(self, session: bough.Session, number: int, path: str = "big.bin", then: str = "") -> bough.Task:
+        text = f"sha256sum < {{x:r}}; uname -n; {then or 'true'}"
+        return session.command(text, x=path, resources={f"h{number}": 1})
+
+    def sql(self, text: str) -> list[dict[str, object]]:
+        return json.loads(self.service.bough("sql", text, "--json", "--server", self.service.socket))
+
+    def copies(self, number: int) -> list[Path]:
+        found = (self.folder / f"host-{number}").glob("bough-contents-*/*")
+        return [path for path in found if len(path.name) == 64]
+
+    def executor_pid(self, number: int) -> int:
+        found = json.loads(self.service.bough("executor", "list", "--json", "--server", self.service.socket))
+        return next(int(one["pid"]) for one in found if f"h{number}" in one["named"])
+
+    def close(self) -> None:
+        self.hosts.close()
+
+
+@pytest.fixture
+def farm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Farm]:
+    monkeypatch.setenv("BOUGH_HOME", "")
+    monkeypatch.delenv("BOUGH_SERVER", raising=False)
+    made = Farm(tmp_path)
+    monkeypatch.chdir(made.here)
+    try:
+        yield made
+    finally:
+        made.close()
+        opened_sessions.clear()
+
+
+def write(path: Path, megabytes: int) -> str:
+    data = os.urandom(megabytes * MB)
+    path.write_bytes(data)
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()
+
+
+def staging(farm: Farm) -> list[tuple[int, int, int]]:
+    until(lambda: farm.sql("select count(*) as n from staging"), "the jobs database")
+    rows = farm.sql("select cached, from_peers, from_origin from staging order by id")
+    return [(row["cached"], row["from_peers"], row["from_origin"]) for row in rows]  # type: ignore[misc]
+
+
+def test_a_file_goes_from_the_server_once_then_from_peers_and_then_is_there(farm: Farm) -> None:
+    for number in (1, 2):
+        farm.executor(number)
+    farm.ready(2)
+    digest, size = write(farm.here / "big.bin", 8), 8 * MB
+    before = farm.hosts.sent(0)
+    with farm.session("peers") as s:
+        for number in (1, 2, 2):
+            assert farm.read(s, number).result(120).stdout.split()[0] == digest
+    assert farm.hosts.sent(0) - before < 1.5 * size
+    until(lambda: len(farm.sql("select id from staging")) == 3, "the rows")
+    assert staging(farm) == [(0, 0, size), (0, size, 0), (size, 0, 0)]
+
+
+def test_a_wrong_copy_is_noticed_dropped_and_fetched_elsewhere(farm: Farm) -> None:
+    for number in (1, 2):
+        farm.executor(number)
+    farm.ready(2)
+    digest = write(farm.here / "big.bin", 4)
+    with farm.session("corrupt") as s:
+        assert farm.read(s, 1).result(120).stdout.split()[0] == digest
+        (copy,) = farm.copies(1)
+        state = copy.stat()
+        with open(copy, "r+b") as file:
+            file.seek(2 * MB)
+            file.write(b"damaged")
+        os.utime(copy, ns=(state.st_atime_ns, state.st_mtime_ns))  # as a disk does it that loses bits
+        assert farm.read(s, 2).result(120).stdout.split()[0] == digest
+        until(lambda: not farm.copies(1), "the wrong copy's end")
+        assert farm.read(s, 1).result(120).stdout.split()[0] == digest
+    assert "copy-corrupt" in (farm.folder / "server.log").read_text()
+
+
+def test_a_peer_that_is_killed_while_it_sends_costs_only_time(farm: Farm) -> None:
+    farm.hosts.shape("50mbit")
+    for number in (1, 2):
+        farm.executor(number)
+    farm.ready(2)
+    digest, size = write(farm.here / "big.bin", 24), 24 * MB
+    with farm.session("killed") as s:
+        assert farm.read(s, 1).result(120).stdout.split()[0] == digest
+        sent = farm.hosts.sent(1)
+        task = farm.read(s, 2)
+        until(lambda: farm.hosts.sent(1) - sent > 4 * MB, "the transfer between peers")
+        os.kill(farm.executor_pid(1), signal.SIGKILL)
+        assert task.result(120).stdout.split()[0] == digest
+    until(lambda: len(farm.sql("select id from staging")) == 2, "the rows")
+    (_, peers, origin) = staging(farm)[1]
+    assert peers > 0
+    assert origin > 0
+    assert peers + origin == size
+
+
+def test_peers_that_cannot_reach_each_other_do_with_the_server(farm: Farm) -> None:
+    for number in (1, 2):
+        farm.executor(number)
+    farm.ready(2)
+    digest, size = write(farm.here / "big.bin", 4), 4 * MB
+    mark = farm.hosts.words(2)[1].removeprefix("--net=/var/run/netns/")
+    subprocess.run(["ip", "-n", mark, "route", "add", "unreachable", farm.hosts.address(1)], check=True)
+    with farm.session("firewall") as s:
+        assert farm.read(s, 1).result(120).stdout.split()[0] == digest
+        assert farm.read(s, 2).result(120).stdout.split()[0] == digest
+    until(lambda: len(farm.sql("select id from staging")) == 2, "the rows")
+    assert staging(farm) == [(0, 0, size), (0, 0, size)]
+
+
+def test_an_output_is_read_where_it_was_made_and_by_peers_without_the_server(farm: Farm) -> None:
+    for number in (1, 2):
+        farm.executor(number)
+    farm.ready(2)
+    with farm.session("outputs") as s:
+        made = s.command("head -c 3000000 /dev/urandom > {o:w}", o="made.bin", resources={"h1": 1})
+        for number in (1, 2):
+            read = s.command("wc -c < {x:r}", x=made, resources={f"h{number}": 1})
+            assert read.result(120).stdout.split() == ["3000000"]
+    until(lambda: len(farm.sql("select id from staging")) == 3, "the rows")
+    assert staging(farm)[1:] == [(3_000_000, 0, 0), (0, 3_000_000, 0)]
+    (sent,) = farm.sql("select sent from staging where sent > 0")
+    assert sent["sent"] == 3_000_000
+
+
+def test_a_cache_that_was_removed_is_filled_again(farm: Farm) -> None:
+    farm.executor(1)
+    farm.ready(1)
+    digest = write(farm.here / "big.bin", 2)
+    with farm.session("removed") as s:
+        assert farm.read(s, 1).result(120).stdout.split()[0] == digest
+        subprocess.run(["sh", "-c", f"rm -rf '{farm.folder}'/host-1/bough-contents-*"], check=True)
+        assert farm.read(s, 1).result(120).stdout.split()[0] == digest
+        assert farm.read(s, 1).result(120).stdout.split()[0] == digest
+    assert len(farm.copies(1)) == 1
+
+
+def test_inputs_travel_while_the_task_before_computes(farm: Farm) -> None:
+    farm.executor(1)
+    farm.ready(1)
+    gate = farm.folder / "gate"
+    gate.touch()
+    for number in range(12):
+        (farm.here / f"{number}.bin").write_bytes(b"%d" % number * MB)
+    text = "until [ -e {gate} ]; do sleep 0.05; done; wc -c < {x:r}"
+    with farm.session("early") as s:
+        for number in range(8):  # they are known to be short from then on, so that others are placed behind one
+            s.command(text, gate=str(gate), x=f"{number}.bin").result(60)
+        gate.unlink()
+        last = [s.command(text, gate=str(gate), x=f"{number}.bin") for number in range(8, 12)]
+        until(lambda: len(farm.copies(1)) >= 10, "the input of a task that waits", 60)
+        assert not any(task.done() for task in last)
+        gate.touch()
+        assert [task.result(60).stdout.strip() for task in last] == [str(MB), str(MB), str(2 * MB), str(2 * MB)]
+
+
+def test_an_executor_that_begins_again_finds_what_the_former_one_had(farm: Farm) -> None:
+    farm.executor(1)
+    farm.ready(1)
+    digest, size = write(farm.here / "big.bin", 3), 3 * MB
+    with farm.session("again") as s:
+        assert farm.read(s, 1).result(120).stdout.split()[0] == digest
+        os.kill(farm.executor_pid(1), signal.SIGKILL)
+        farm.executor(1)
+        assert farm.read(s, 1).result(120).stdout.split()[0] == digest
+    until(lambda: len(farm.sql("select id from staging")) == 2, "the rows")
+    assert staging(farm)[1] == (size, 0, 0)
+
+
+def test_without_a_right_ticket_a_peer_gives_nothing(farm: Farm) -> None:
+    farm.executor(1)
+    farm.ready(1)
+    write(farm.here / "big.bin", 1)
+    with farm.session("thief") as s:
+        farm.read(s, 1).result(120)
+    (copy,) = farm.copies(1)
+    name = farm.hosts.words(1)[1].removeprefix("--net=/var/run/netns/")
+    listening = subprocess.run(
+        ["ip", "netns", "exec", name, "cat", "/proc/net/tcp"], check=True, capture_output=True, text=True
+    ).stdout
+    rows = [line.split() for line in listening.splitlines()[1:]]
+    (port,) = [int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A"]
+    text = (
+        "import socket, ssl, sys, time\n"
+        "from bough.wire.framing import frame, Frames\n"
+        "from bough.wire.peer_messages import AskContent, ContentComes, make_ticket\n"
+        "from bough.transport.tls import client_context\n"
+        "digest = bytes.fromhex(sys.argv[3])\n"
+        "for until in (time.time() + 99, 1.0):\n"
+        "    s = client_context().wrap_socket(socket.create_connection((sys.argv[1], int(sys.argv[2]))))\n"
+        "    s.sendall(frame(AskContent(digest, 0, 100, 1, until, make_ticket(b'guess', digest, 1, until))))\n"
+        "    data = b''\n"
+        "    while more := s.recv(4096): data += more\n"
+        "    print(Frames(ContentComes).feed(data)[0].error)\n"
+    )
+    import sys
+
+    words = [*farm.hosts.words(2), sys.executable, "-c", text, farm.hosts.address(1), str(port), copy.name]
+    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    assert said == "the ticket is not valid\n" * 2
