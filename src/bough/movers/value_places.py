@@ -1,8 +1,8 @@
 """Where big values lie in memory, and how much of it they may take.
 
 They lie in folders of /dev/shm that only their user can reach: one of the script, with what its calls get, and one of
-its server, with results. A folder is locked while its process lives (`private.TemporaryFolder`). Rule: who sees a script
-end, its server or its executor, removes what it left; so does the next session.
+its server, with results. A folder is locked while its process lives (`private.TemporaryFolder`). Rule: who sees a
+script end, its server or its executor, removes what it left; so does the next session.
 """
 
 from __future__ import annotations

@@ -35,6 +35,8 @@ class ResultKeeper:
         self._changed = 0
         self._memory = private.TemporaryFolder(VALUES, memory)
         self._is_there = False
+        if not os.path.isdir(memory):
+            return
         try:
             self._path = self._memory.make()
             hidden = os.path.join(folder, f".link-{os.getpid()}")
