@@ -1,10 +1,11 @@
 """Values with big buffers as bytes: a pickle in which the buffers lie apart and aligned, so that a reader can map them.
 
 A value is pickled by protocol 5: what arrays hold (`APART` bytes or more) is left out of the pickle, the *head*. Head
-and buffers together are a pickle again: a call of `joined` with all of them. Who just loads it gets the value; who knows
-the layout (`split`) gets views of the buffers, and copies nothing.
+and buffers together are a pickle again: a call of `joined` with all of them. Who just loads it gets the value; who
+knows the layout (`split`) gets views of the buffers, and copies nothing.
 
-Rule: a buffer of `APART` bytes or more lies apart and is read-only where it arrives; a smaller one is part of the head. The name of this module stays: stored pickles name `joined`.
+Rule: a buffer of `APART` bytes or more lies apart and is read-only where it arrives; a smaller one is part of the head.
+The name of this module stays: stored pickles name `joined`.
 """
 
 from __future__ import annotations

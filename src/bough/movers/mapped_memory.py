@@ -1,7 +1,7 @@
 """Files as memory: maps that need no descriptor, and what is done with memory by its address.
 
-Python's own `mmap` keeps a descriptor for each map, of which a process has but a thousand. A map of a file that is locked
-keeps the lock, also when its descriptor is closed and its process killed: so the kernel knows which files are mapped.
+Python's own `mmap` keeps a descriptor for each map, of which a process has but a thousand. The map of a file that is
+locked keeps the lock when the descriptor is closed, and loses it with its process: so the kernel knows what is mapped.
 
 Rule: nothing here holds the interpreter's lock while it works on bytes. A map lives as long as a view of it.
 """

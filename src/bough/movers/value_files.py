@@ -5,8 +5,8 @@ own, because many calls share it; what travels with a call is the head and the n
 file may lie in memory (/dev/shm) or on a disk, whose pages the kernel keeps in memory as long as there is room: readers
 see no difference.
 
-Rules: a file is written before its name is told, and not changed while a process maps it; no name is used twice. A map is
-read-only and lives as long as something that was read from it, also when the file has been removed.
+Rules: a file is written before its name is told, and not changed while a process maps it; no name is used twice. A map
+is read-only and lives as long as something that was read from it, also when the file has been removed.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bough.movers.mapped_memory import Pages
 
 _MOST_PIECES = 512  # that are written at once; the system takes 1,024
+_TRIES = 100  # at opening a file whose copy on the disk takes its place
 _MARK = b"joined_apart"  # in every pickle that names files of buffers
 
 Ref = tuple[str, int, bytes]  # the path of a buffer's file, its size, and what stands for its content in memo keys
@@ -59,7 +60,7 @@ def pack_apart(head: bytes, refs: Sequence[Ref]) -> bytes:
 
 
 def joined_apart(head: bytes, refs: Sequence[Ref]) -> Any:
-    """The value of a head and of buffers that lie in files, as views of these; an empty head is in the first of them."""
+    """The value of a head and of buffers that lie in files, as views of these; an empty head is in the first."""
     from bough.movers.mapped_memory import read_only  # late: few values are big
 
     maps = [_map_buffer(path, size) for path, size, _ in refs]
@@ -108,23 +109,32 @@ def _opened(path: str, size: int = 0) -> Iterator[tuple[int, int]]:
 
 
 def _map_buffer(path: str, size: int) -> Pages:
-    """The map of a buffer's file: the same one for all values that are in use, and locked, so that it is not reused."""
-    from bough.movers.mapped_memory import map_pages
-
+    """The map of a buffer's file: the same one for all values that are in use."""
     found = _maps.get(path)
     if found is None:
-        with _opened(path, size) as (descriptor, there):
-            with contextlib.suppress(OSError):  # some file systems have no locks: nothing is reused there
-                fcntl.flock(descriptor, fcntl.LOCK_SH)
-            if not os.path.samestat(os.stat(path), os.fstat(descriptor)):
-                raise FileNotFoundError(errno.ENOENT, "it was freed meanwhile", path)
+        with _locked(path, size) as (descriptor, there):
+            from bough.movers.mapped_memory import map_pages
+
             found = _maps[path] = map_pages(descriptor, there)
     return found
 
 
+@contextlib.contextmanager
+def _locked(path: str, size: int = 0) -> Iterator[tuple[int, int]]:
+    """As `_opened`; the file is not used again for something else while it is open, or a map of it lives."""
+    for _ in range(_TRIES):
+        with _opened(path, size) as (descriptor, there):
+            with contextlib.suppress(OSError):  # some file systems have no locks: nothing is used again there
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+            if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                yield descriptor, there
+                return
+    raise FileNotFoundError(errno.ENOENT, "it is always another file", path)
+
+
 def read_value(path: str, load: Callable[[Any, Sequence[Any]], Any] = load_pickle) -> Any:
     """The value in a file, its buffers as views of it; `load` makes it of a pickle and buffers."""
-    with _opened(path) as (descriptor, there):
+    with _locked(path) as (descriptor, there):
         if not is_split(os.pread(descriptor, MOST_BEGIN, 0)):
             with mmap.mmap(descriptor, there, prot=mmap.PROT_READ) as data:
                 return load(data, ())
@@ -171,7 +181,7 @@ def write_file(path: str, parts: Sequence[Buffer]) -> int:
     """Write a file that only we can reach; its size. A file that cannot be written whole leaves nothing."""
     descriptor = private.opener(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
-        size = _write(descriptor, [memoryview(part).cast("B") for part in parts])
+        size = write_pieces(descriptor, parts)
     except OSError:
         with contextlib.suppress(OSError):
             os.unlink(path)
@@ -181,9 +191,10 @@ def write_file(path: str, parts: Sequence[Buffer]) -> int:
     return size
 
 
-def _write(descriptor: int, left: list[memoryview]) -> int:
+def write_pieces(descriptor: int, parts: Sequence[Buffer]) -> int:
+    """Write pieces one behind the other; how many bytes that was."""
     size = 0
-    left = [part for part in left if part.nbytes]
+    left = [memoryview(part).cast("B") for part in parts if memoryview(part).nbytes]
     while left:
         count = os.writev(descriptor, left[:_MOST_PIECES])
         size += count

@@ -147,7 +147,7 @@ def clear_results(result_dir: str, older_than: float = 0.0) -> int:
                 continue
             path = os.path.join(result_dir, name)
             with contextlib.suppress(OSError):
-                if time.time() - os.stat(path).st_mtime >= older_than:
+                if time.time() - os.lstat(path).st_mtime >= older_than:
                     os.unlink(path)
                     count += 1
     return count

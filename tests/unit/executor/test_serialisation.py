@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.executor.worker.serialisation import Blobs, arguments, read_value
+from bough.executor.worker.serialisation import Blobs, arguments, input_value
 from bough.model.ids import BlobId, RecordId, SpanId
 from bough.model.outcomes import ResultFile
 from bough.model.refs import Ref
@@ -35,8 +35,8 @@ def test_values_come_from_pages_and_files(tmp_path: Path) -> None:
     path = tmp_path / "r"
     path.write_bytes(pickle.dumps([0, 1, 2]))
     pages: list[tuple[int, int, bytes | ResultFile]] = [(0, 3, ResultFile(str(path), 1)), (3, 5, pickle.dumps([3, 4]))]
-    assert read_value(Value(1, 4, pages, single=False)) == [1, 2, 3]
-    assert read_value(Value(4, 5, pages)) == 4
+    assert input_value(Value(1, 4, pages, single=False)) == [1, 2, 3]
+    assert input_value(Value(4, 5, pages)) == 4
 
 
 def test_arguments_come_from_a_file_and_inputs_replace_their_marks(tmp_path: Path) -> None:

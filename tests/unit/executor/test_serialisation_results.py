@@ -17,6 +17,7 @@ from bough.executor import disk_space_wait
 from bough.executor.disk_space_wait import GivenUp, SpaceWait
 from bough.executor.worker.serialisation import (
     SMALL,
+    Packed,
     exception_failure,
     loading_failure,
     one_line,
@@ -122,11 +123,11 @@ class FullDisk:
 def test_a_result_waits_for_a_full_store_and_says_so_once(monkeypatch, tmp_path, number) -> None:
     disk, said, marks = FullDisk(monkeypatch, 3, number), [], []
     pause = SpaceWait(said.append, mark=marks.append)
-    found = write_result(b"result", str(tmp_path), "r", pause)
+    found = write_result(Packed(b"result", []), str(tmp_path), "r", pause)
     assert marks == [True, True, True, False]
-    write_result(b"another", str(tmp_path), "r", pause)
+    write_result(Packed(b"another", []), str(tmp_path), "r", pause)
     assert marks == [True, True, True, False]
-    found = write_result(b"result", str(tmp_path), "r", pause)
+    found = write_result(Packed(b"result", []), str(tmp_path), "r", pause)
     assert found == ResultFile(str(tmp_path / "r.pickle"), 6)
     assert (tmp_path / "r.pickle").read_bytes() == b"result"
     assert os.listdir(tmp_path) == ["r.pickle"]
@@ -137,7 +138,7 @@ def test_a_result_waits_for_a_full_store_and_says_so_once(monkeypatch, tmp_path,
 
 def test_a_result_that_finds_the_executors_own_disk_full_is_a_failure_of_the_place(monkeypatch, tmp_path) -> None:
     FullDisk(monkeypatch, 1)
-    found = write_result(b"result", str(tmp_path), "r")
+    found = write_result(Packed(b"result", []), str(tmp_path), "r")
     assert isinstance(found, Failure)
     assert (found.cause, found.site) == (Cause.EXCEPTION, True)
     assert isinstance(load_exception(found), OSError)
@@ -158,7 +159,7 @@ def test_a_result_whose_own_packing_meets_a_full_disk_is_not_called_unpicklable(
 
 def test_another_failure_to_write_a_result_is_not_waited_for(monkeypatch, tmp_path) -> None:
     FullDisk(monkeypatch, 1, errno.EIO)
-    found = write_result(b"result", str(tmp_path), "r", SpaceWait())
+    found = write_result(Packed(b"result", []), str(tmp_path), "r", SpaceWait())
     assert isinstance(found, Failure)
     assert found.site
     assert os.listdir(tmp_path) == []
@@ -167,7 +168,7 @@ def test_another_failure_to_write_a_result_is_not_waited_for(monkeypatch, tmp_pa
 def test_nobody_waits_for_a_result_that_nobody_wants(monkeypatch, tmp_path) -> None:
     FullDisk(monkeypatch, 1000)
     with pytest.raises(GivenUp):
-        write_result(b"result", str(tmp_path), "r", SpaceWait(lambda _: None, lambda: True))
+        write_result(Packed(b"result", []), str(tmp_path), "r", SpaceWait(lambda _: None, lambda: True))
     assert os.listdir(tmp_path) == []
 
 

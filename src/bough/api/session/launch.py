@@ -37,6 +37,8 @@ from bough.errors import (
 from bough.model.bounds import Amount, Gpus, Index, Name, Word, check_path, shown, within
 from bough.model.dispatch_tuning import NO_PIGGYBACK, PICKUP, DispatchTuning
 from bough.model.reuse_scope import MODES, NEVER, RESUME, ReuseMode
+from bough.movers.value_places import VARIABLE as VALUE_MEMORY
+from bough.movers.value_places import value_memory
 from bough.stores.store_folder import CLOSED, make_store_folder
 
 if TYPE_CHECKING:
@@ -368,6 +370,8 @@ class EmbeddedHost:
         self._place = find_place(*said)
         self._is_given = said != (None, None)
         self.cores = read_cores(setting("cores", cores))
+        if VALUE_MEMORY in os.environ:
+            value_memory()  # it is refused before anything is made
         self.new_record: Callable[[], RecordId]  # once it is connected
         options = ["--cores", f"{self.cores:g}", "--policy", read_policy(setting("policy", policy, _POLICY))]
         replicates = read_replication(setting("replication", replication, NO_REPLICATION))

@@ -24,17 +24,12 @@ from typing import Any, Final
 
 from bough import private
 from bough.api.values.value_identities import ValueIdentities, mark_of, new_number
-from bough.errors import BadValue, SiteError
+from bough.errors import SiteError
 from bough.executor.disk_space_wait import SpaceWait, patiently
-from bough.executor.machine_capacity import machine_memory
-from bough.model.ids import read_bytes
 from bough.movers.mapped_memory import are_same
 from bough.movers.value_files import Ref, map_file, overwrite, write_file
-from bough.movers.value_places import MEMORY, VALUES
+from bough.movers.value_places import MEMORY, VALUES, free_bytes, value_memory
 
-VARIABLE: Final = "BOUGH_VALUE_MEMORY"  # most bytes in memory, as in "4GB"
-_SHARE: Final = 0.3  # of the machine's memory, by default
-_OF_FREE: Final = 0.5  # of what /dev/shm has left, by default
 _SPARE: Final = 64 << 20  # bytes that are left free there
 _POOL: Final = 1 << 30  # most bytes of files that wait to be used again
 _FITS: Final = 2  # a file may be used again for a buffer that is not smaller than a half of it
@@ -43,7 +38,7 @@ _FITS: Final = 2  # a file may be used again for a buffer that is not smaller th
 class KeptBuffer:
     """One buffer that was written."""
 
-    __slots__ = ("holders", "identity", "in_memory", "is_gone", "mark", "pages", "path", "size", "source")
+    __slots__ = ("holders", "identity", "in_memory", "is_gone", "mark", "pages", "path", "size", "source", "view")
 
     def __init__(self, path: str, size: int, mark: bytes, *, in_memory: bool) -> None:
         self.path, self.size, self.mark, self.in_memory = path, size, mark, in_memory
@@ -51,6 +46,7 @@ class KeptBuffer:
         self.holders = 1
         self.pages: Any = None  # the map by which it was written, if its file had been another one's
         self.source: weakref.ref[Any] | None = None  # what it was written from
+        self.view: memoryview | None = None  # a map of it, once something was compared with it
         self.is_gone = False
 
     @property
@@ -59,32 +55,13 @@ class KeptBuffer:
         return self.path, self.size, self.identity
 
 
-def value_memory() -> int:
-    """Bytes that the values of a session may take in memory: as $BOUGH_VALUE_MEMORY says, or a part of what is free."""
-    said = os.environ.get(VARIABLE)
-    if said:
-        try:
-            return read_bytes(said)
-        except ValueError as error:
-            raise BadValue(f"${VARIABLE} is {said!r:.40}: {error}") from None
-    return int(min(machine_memory() * _SHARE, _free(MEMORY) * _OF_FREE))
-
-
-def _free(folder: str) -> int:
-    try:
-        found = os.statvfs(folder)
-    except OSError:
-        return 0
-    return found.f_bavail * found.f_frsize
-
-
 class ArgumentValues:
     """See the module. `first` is the first record of the run: files in the store are named by it."""
 
     def __init__(self, store: str, first: int, limit: int | None = None, memory: str = MEMORY) -> None:
         self._store, self._first = store, first
         self._memory = memory
-        self._limit = value_memory() if limit is None else limit
+        self._limit = value_memory(memory) if limit is None else limit
         self._folder = private.TemporaryFolder(VALUES, memory)
         self._names = itertools.count(1)
         self._owner = os.getpid()  # processes that the script forks remove nothing
@@ -139,7 +116,7 @@ class ArgumentValues:
         found = None
         others = []
         for one in candidates:
-            if found is None and _holds(one.path, view):
+            if found is None and _holds(one, view):
                 found = one
             else:
                 others.append(one)
@@ -214,7 +191,7 @@ class ArgumentValues:
             self.in_memory -= size
 
     def _has_room(self, size: int) -> bool:
-        return self.in_memory + size <= self._limit and size + _SPARE <= _free(self._memory)
+        return self.in_memory + size <= self._limit and size + _SPARE <= free_bytes(self._memory)
 
     # --- who holds them -----------------------------------------------------------------------------
 
@@ -287,7 +264,7 @@ class ArgumentValues:
             same.remove(buffer)
             if not same:
                 del self._buffers[buffer.size, buffer.mark]
-        pages, buffer.pages = buffer.pages, None
+        pages, buffer.pages, buffer.view = buffer.pages, None, None
         if buffer.in_memory and not for_good and not self.is_closed and self._pool_size() + buffer.size <= _POOL:
             self._pool[buffer.path] = (buffer.size, pages)
             self.identities.call_when_quiet()
@@ -312,8 +289,10 @@ class ArgumentValues:
         self._folder.remove()
 
 
-def _holds(path: str, view: memoryview) -> bool:
+def _holds(buffer: KeptBuffer, view: memoryview) -> bool:
     try:
-        return are_same(view, map_file(path, view.nbytes), view.nbytes)
+        if buffer.view is None:
+            buffer.view = map_file(buffer.path, buffer.size)
     except (OSError, ValueError):
         return False
+    return are_same(view, buffer.view, buffer.size)

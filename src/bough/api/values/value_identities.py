@@ -2,7 +2,7 @@
 
 A digest of 200 MB takes longer than all else that is done for a call. So a buffer gets a number at once, and a thread
 reads it later and notes its digest with the number in the store. A buffer of which size and mark (a digest of samples)
-are in the notes may be one that was seen before: it is read at once, and gets the number of the one with the same digest.
+are in the notes may be one that was seen before: it is read at once, and gets the number of what has the same digest.
 
 Rule: two buffers have the same number only if their digests are the same. A number that was not noted, because the
 script was killed before, is never met again: what was computed from it runs anew.

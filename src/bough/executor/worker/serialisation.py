@@ -29,6 +29,7 @@ from bough.model.ids import BlobId
 from bough.model.outcomes import Cause, Failure, ResultFile, Results
 from bough.model.packed_values import Apart, pieces
 from bough.model.refs import SIMPLE, Call, load_pickle, unpack_call
+from bough.movers.result_memory import put_in_memory
 from bough.movers.value_files import pickle_in, read_value, write_file
 from bough.wire.executor_messages import RunSpan, Value
 
@@ -308,18 +309,26 @@ def write_result(data: Packed, directory: str, name: str, pause: SpaceWait | Non
     hidden = os.path.join(directory, f".{name}.part")
 
     def write() -> int:
-        size = write_file(hidden, pieces(*data))
-        os.replace(hidden, path)
+        parts = pieces(*data)
+        size = sum([memoryview(part).nbytes for part in parts])
+        held = put_in_memory(directory, f"{name}.pickle", parts, size)
+        try:
+            if held:
+                os.symlink(held, hidden)
+            else:
+                write_file(hidden, parts)
+            os.replace(hidden, path)
+        except OSError:
+            for left in (hidden, held):
+                with contextlib.suppress(OSError):
+                    os.unlink(left)
+            raise
         return size
 
     try:
-        if pause is None:
-            size = write()
-        else:
-            size = patiently(f"a result of {data.size} bytes in {directory}", write, pause)
+        what = f"a result of {data.size} bytes in {directory}"
+        size = write() if pause is None else patiently(what, write, pause)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(hidden)
         message = f"the result of {data.size} bytes cannot be written: {error}"
         return _raised(Cause.EXCEPTION, message, error, site=True)
     return ResultFile(path, size)

@@ -32,6 +32,7 @@ from bough.policies.policy_registry import load_policies
 from bough.server import cleanup, socket_path
 from bough.server.embedded.local_executor import ExecutorCommand, LocalExecutor
 from bough.server.embedded.old_runs import delete_files, is_alive, remove_old_runs
+from bough.server.embedded.result_keeper import ResultKeeper
 from bough.server.embedded.server_options import ServerOptions
 from bough.server.message_handlers import MessageHandlers
 from bough.server.peer_connection import PeerConnection
@@ -69,6 +70,7 @@ class Shutdown:
     def __init__(self, shell: Shell, run: int, announce: Callable[[], None]) -> None:
         self.handlers: MessageHandlers | None = None
         self.local_executor: LocalExecutor | None = None
+        self.keeper: ResultKeeper | None = None
         self.finished: asyncio.Future[int] = shell.loop.create_future()
         self._shell = shell
         self._run = run
@@ -130,6 +132,8 @@ class Shutdown:
             self._announce()
             await self._stop_placing(reason)
             await self._let_executors_go(grace)
+            if self.keeper is not None:
+                await asyncio.to_thread(self.keeper.close)
             closed = RunClosed(self._run, reason, self._has_failures())
             if await self._written(closed):
                 await self._shell.background.stop()
@@ -392,12 +396,16 @@ async def _live(started: Started, store: SqliteStore, machine: Machine, info: Ru
     )
     _watch_parent(loop, started.options.client, shutdown)
     shell.full_disk.watch()
+    keeper = ResultKeeper(info.folder("results"))
+    shell.on_turn.append(keeper.look)
+    shutdown.keeper = keeper
     logs.info("run-opened", f"run {info.run} of {started.options.name} opened in {info.store_dir}")
     gc.freeze()  # what was loaded stays; looking through it again and again is what makes big runs slow
     gc.set_threshold(1_000_000, 50, 100)
     gc.enable()
     code = await shutdown.finished
     server.close()
+    keeper.close()
     if code == 0:
         logs.info("run-closed", f"run {info.run} closed")
     else:

@@ -67,7 +67,8 @@ def _delete_files(folder: str, old: ExpendableRuns) -> None:
     for name in ("results", "args", "out"):
         with contextlib.suppress(OSError):
             for entry in os.scandir(os.path.join(folder, name)):
-                if _is_old(name, entry.name, old) and entry.is_file(follow_symlinks=False):
+                is_ours = entry.is_file(follow_symlinks=False) or entry.is_symlink()  # results in memory are links
+                if is_ours and _is_old(name, entry.name, old):
                     os.unlink(entry.path)
                     count += 1
     if count:

@@ -1,0 +1,284 @@
+"""Big values in memory that all processes of a host map: what calls and scripts see, and what is left of them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bough
+from bough.movers.value_places import MEMORY, VARIABLE
+
+np = pytest.importorskip("numpy")
+pytestmark = pytest.mark.skipif(not os.path.isdir(MEMORY), reason="this machine has no /dev/shm")
+SIZE = 6 << 20
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def before() -> set[str]:
+    return set(os.listdir(MEMORY))
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[bough.Session]:
+    with bough.Session(cores=2, store=tmp_path / "store", preload=False) as opened:
+        yield opened
+
+
+def array(seed: int, size: int = SIZE) -> Any:
+    return np.random.default_rng(seed).integers(0, 255, size, dtype=np.uint8)
+
+
+def total(x: Any, *_: Any) -> int:
+    return int(x.sum())
+
+
+def made(seed: int, size: int = SIZE) -> Any:
+    return np.random.default_rng(seed).integers(0, 255, size, dtype=np.uint8)
+
+
+def is_writable(x: Any) -> bool:
+    return bool(x.flags.writeable)
+
+
+def test_arguments_and_results_are_what_they_were(session: bough.Session) -> None:
+    one = array(1)
+    calls = [session.submit(total, one, number) for number in range(8)]
+    shared = session.share({"x": one, "name": "one"})
+    more = [session.submit(lambda both: (both["name"], int(both["x"].sum())), shared) for _ in range(8)]
+    several = session.map(total, [array(seed) for seed in range(6)])
+    results = session.map(made, range(6))
+    one_result = session.submit(made, 9)
+    then = session.submit(total, one_result)
+    right = int(one.sum())
+    assert [call.result() for call in calls] == [right] * 8
+    assert [call.result() for call in more] == [("one", right)] * 8
+    assert list(several) == [int(array(seed).sum()) for seed in range(6)]
+    for seed, found in enumerate(results):
+        assert (found == array(seed)).all()
+    assert (one_result.result() == array(9)).all()
+    assert then.result() == int(array(9).sum())
+
+
+def test_a_call_gets_what_the_array_held_when_it_was_submitted(session: bough.Session) -> None:
+    one = array(1)
+    expected = []
+    calls = []
+    for number in range(6):
+        one[SIZE // 2] = number
+        expected.append(int(one.sum()))
+        calls.append(session.submit(total, one))
+    one[:] = 0
+    assert [call.result() for call in calls] == expected
+
+
+def test_big_arrays_are_read_only_everywhere_and_small_ones_are_not(session: bough.Session) -> None:
+    assert session.submit(is_writable, array(1)).result() is False
+    assert session.submit(is_writable, array(1, 1000)).result() is True
+    assert list(session.map(is_writable, [array(1), array(1, 1000)])) == [False, True]
+    found = session.submit(made, 1)
+    assert session.submit(is_writable, found).result() is False
+    assert found.result().flags.writeable is False
+    with pytest.raises(ValueError, match="read-only"):
+        found.result()[0] = 1
+    assert found.result().copy().flags.writeable
+    assert session.submit(made, 1, 1000).result().flags.writeable
+
+
+def chain(x: Any) -> Any:
+    return x + np.uint8(1)
+
+
+def test_a_chain_of_big_values_is_right(session: bough.Session) -> None:
+    task = session.submit(made, 1)
+    for _ in range(6):
+        task = session.submit(chain, task)
+    assert (task.result() == (array(1) + np.uint8(6)).astype(np.uint8)).all()
+
+
+def test_frames_of_pandas_are_views(session: bough.Session) -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame({"a": np.arange(SIZE // 8), "b": np.arange(SIZE // 8) * 2.0})
+
+    def look(frame: Any) -> tuple[float, bool]:
+        return float(frame["b"].sum()), bool(frame["b"].to_numpy().flags.writeable)
+
+    assert session.submit(look, frame).result() == (float(frame["b"].sum()), False)
+    found = session.submit(lambda x: x * 2, frame).result()
+    assert (found["b"] == frame["b"] * 2).all()
+    assert not found["b"].to_numpy().flags.writeable
+
+
+def test_tables_of_arrow_are_views(session: bough.Session) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    table = arrow.table({"a": np.arange(SIZE // 8)})
+
+    def look(table: Any) -> tuple[int, bool]:
+        return table["a"].to_pandas().sum().item(), table["a"].chunk(0).buffers()[1].is_mutable
+
+    assert session.submit(look, table).result() == (int(np.arange(SIZE // 8).sum()), False)
+    assert session.submit(lambda x: x, table).result() == table
+
+
+def test_values_larger_than_the_memory_go_through_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: set[str]
+) -> None:
+    monkeypatch.setenv(VARIABLE, "7MiB")
+    with bough.Session(cores=2, store=tmp_path / "store", preload=False) as session:
+        arrays = [array(seed) for seed in range(5)]
+        calls = [session.submit(total, one) for one in arrays]
+        big = session.submit(total, array(9, 3 * SIZE))
+        results = session.map(made, range(5), [3 * SIZE] * 5)
+        assert session.registry.values is not None
+        assert session.registry.values.in_memory <= 7 << 20
+        assert [call.result() for call in calls] == [int(one.sum()) for one in arrays]
+        assert big.result() == int(array(9, 3 * SIZE).sum())
+        assert all((found == array(seed, 3 * SIZE)).all() for seed, found in enumerate(results))
+        del arrays
+        gc.collect()
+        until(lambda: not [path for path in (tmp_path / "store" / "args").iterdir() if path.stat().st_size > 1000])
+    assert set(os.listdir(MEMORY)) <= before
+
+
+def test_what_was_shared_or_given_is_freed(session: bough.Session, before: set[str]) -> None:
+    shared = session.share(array(1))
+    one = array(2)
+    assert session.submit(total, shared).result() + session.submit(total, one).result() > 0
+    values = session.registry.values
+    assert values is not None
+    assert values.in_memory == 2 * SIZE
+    del shared, one
+    gc.collect()
+    until(lambda: values.in_memory == 0)
+
+
+def dies_once(x: Any, mark: str) -> int:
+    if not os.path.exists(mark):
+        Path(mark).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return int(x.sum())
+
+
+def test_a_worker_that_is_killed_while_it_maps_a_value_harms_nothing(session: bough.Session, tmp_path: Path) -> None:
+    one = array(1)
+    task = session.options(retries=1).submit(dies_once, one, str(tmp_path / "mark"))
+    assert task.result() == int(one.sum())
+    values = session.registry.values
+    assert values is not None
+    del one
+    gc.collect()
+    until(lambda: values.in_memory == 0)
+
+
+SCRIPT = """
+import os, sys, time
+import numpy as np
+import bough
+
+def made(seed):
+    return np.full(6 << 20, seed, dtype=np.uint8)
+
+def stays(x, path):
+    open(path, "w").close()
+    time.sleep(1000)
+
+with bough.Session(cores=2, store=sys.argv[1], preload=False) as s:
+    done = [s.submit(made, seed) for seed in range(3)]
+    assert [int(one.result()[0]) for one in done] == [0, 1, 2]
+    big = np.ones(6 << 20, dtype=np.uint8)
+    shared = s.share(big)
+    s.submit(stays, shared, sys.argv[2])
+    print(s.host.pid, flush=True)
+    time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("killed", ["script", "both"])
+def test_nothing_is_left_in_memory_by_a_session_that_was_killed(tmp_path: Path, killed: str, before: set[str]) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    store, mark = tmp_path / "store", tmp_path / "mark"
+    script = subprocess.Popen(
+        [sys.executable, str(tmp_path / "script.py"), str(store), str(mark)], stdout=subprocess.PIPE, cwd=tmp_path
+    )
+    assert script.stdout is not None
+    server = int(script.stdout.readline())
+    until(mark.exists)
+    assert set(os.listdir(MEMORY)) - before
+    if killed == "both":
+        os.kill(server, signal.SIGKILL)
+    script.kill()
+    script.communicate()
+    mine = set(os.listdir(MEMORY)) - before
+    until(lambda: not mine & set(os.listdir(MEMORY)))
+    with bough.Session(cores=2, store=store, preload=False) as session:  # what is there is whole
+        assert (session.submit(made, 4).result() == array(4)).all()
+    for path in (store / "results").iterdir():
+        assert path.is_symlink() or path.stat().st_size >= SIZE
+
+
+RESUMED = """
+import os, sys
+import numpy as np
+import bough
+
+def used(x, log, number):
+    with open(log, "a") as file:
+        file.write(f"{number} ")
+    return x * np.uint8(2)
+
+with bough.Session(cores=2, store=sys.argv[1], preload=False, on_failure="ignore") as s:
+    x = np.arange(6 << 20, dtype=np.uint8)
+    log = sys.argv[2]
+    tasks = [s.submit(used, x, log, number) for number in range(3)]
+    tasks += [s.submit(used, s.share(x), log, 3)]
+    tasks += [s.submit(used, tasks[0], log, 4)]
+    found = list(s.map(used, [x, x + np.uint8(1)], [log] * 2, [5, 6]))
+    for task in tasks[:4]:
+        assert (task.result() == x * np.uint8(2)).all()
+    assert (tasks[4].result() == x * np.uint8(4)).all()
+    assert (found[1] == (x + np.uint8(1)) * np.uint8(2)).all()
+    failing = s.submit(int, "no number")
+    failing.exception()
+"""
+
+
+def test_calls_with_big_values_are_reused_after_an_unfinished_run(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(RESUMED)
+    words = [sys.executable, "script.py", str(tmp_path / "store"), str(tmp_path / "log")]
+    subprocess.run(words, cwd=tmp_path, check=True)
+    assert sorted((tmp_path / "log").read_text().split()) == list("0123456")
+    subprocess.run(words, cwd=tmp_path, check=True)
+    assert sorted((tmp_path / "log").read_text().split()) == list("0123456")
+
+
+def test_a_big_result_is_in_memory_once(tmp_path: Path) -> None:
+    """Its writer lets go of it, and its readers map one file."""
+
+    def own(_: object = None) -> int:
+        with open("/proc/self/status", encoding="ascii") as file:
+            lines = dict(line.split(":", 1) for line in file if ":" in line)
+        return int(lines["RssAnon"].split()[0]) * 1024
+
+    size = 96 << 20
+    with bough.Session(cores=1, store=tmp_path / "store", preload=False) as session:
+        empty = session.submit(own).result()
+        found = session.submit(made, 1, size)
+        mine = own()
+        assert found.result()[::4096].sum() > 0
+        assert own() - mine < size / 4  # mapped, not copied
+        assert session.submit(own, 1).result() - empty < size / 2  # the worker has let go

@@ -1,0 +1,291 @@
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bough import private
+from bough.api.memo.digests import argument_digest
+from bough.api.pickling import pack_arguments
+from bough.api.values import argument_values
+from bough.api.values.argument_values import ArgumentValues
+from bough.api.values.packing import Packing, Shared
+from bough.errors import BadValue
+from bough.model.packed_values import APART
+from bough.model.refs import unpack_call
+from bough.movers.value_files import forget_recent
+from bough.movers.value_places import MEMORY, VALUES, VARIABLE, value_memory
+
+pytestmark = pytest.mark.skipif(not os.path.isdir(MEMORY), reason="this machine has no /dev/shm")
+np = pytest.importorskip("numpy")
+SIZE = APART * 2
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(argument_values, "_SPARE", 0)
+    (tmp_path / "args").mkdir()
+    memory = Path(MEMORY) / f"bough-test-{os.getpid()}-{os.urandom(4).hex()}"
+    memory.mkdir(0o700)
+    yield memory
+    forget_recent()
+    private.remove_tree(str(memory))
+
+
+@pytest.fixture
+def values(tmp_path: Path, place: Path) -> Iterator[ArgumentValues]:
+    made = ArgumentValues(str(tmp_path), 7, 10 * SIZE, str(place))
+    yield made
+    made.close()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def array(seed: int) -> Any:
+    return np.random.default_rng(seed).integers(0, 255, SIZE, dtype=np.uint8)
+
+
+def test_the_same_array_is_written_once_and_a_changed_one_again(values: ArgumentValues, place: Path) -> None:
+    one = array(1)
+    first, second = values.keep(one.data, one), values.keep(one.data, one)
+    assert first is second
+    assert values.keep(one.copy().data) is first  # another array of the same content
+    one[SIZE // 2] += 1
+    third = values.keep(one.data, one)
+    assert third is not first
+    assert Path(third.path).read_bytes() == one.tobytes() != Path(first.path).read_bytes()
+    assert len(files(place)) == 2
+
+
+def test_what_nothing_needs_is_freed_once_its_array_is_gone(values: ArgumentValues, place: Path) -> None:
+    one = array(1)
+    kept = values.keep(one.data, one)
+    values.hold(3, 0, 1, [kept])
+    values.let_go([kept])
+    values.succeeded(3)
+    until(lambda: kept.holders == 0)  # its content is noted
+    assert values.keep(one.data, one) is kept  # the array may be given to another call
+    values.let_go([kept])
+    del one
+    gc.collect()
+    until(lambda: not files(place))
+    assert values.in_memory == 0
+
+
+def test_an_array_of_which_elements_have_not_succeeded_holds_its_buffers(values: ArgumentValues) -> None:
+    kept = values.keep(array(1).data)
+    values.hold(3, 0, 10, [kept])
+    values.let_go([kept])
+    values.succeeded(3, 0, 4)
+    values.succeeded(3, 5, 10)
+    values.succeeded(4, 0, 10)  # of which nothing is known
+    until(lambda: kept.holders == 1)
+    assert os.path.exists(kept.path)
+    values.succeeded(3, 4, 5)
+    assert kept.is_gone
+
+
+def test_what_is_more_than_the_memory_may_hold_goes_to_the_store(
+    values: ArgumentValues, place: Path, tmp_path: Path
+) -> None:
+    kept = [values.keep(array(seed).data) for seed in range(14)]
+    assert sum(one.in_memory for one in kept) == 10
+    assert values.in_memory == 10 * SIZE == sum(path.stat().st_size for path in files(place))
+    assert len(files(tmp_path / "args")) == 4
+    for seed, one in enumerate(kept):
+        assert Path(one.path).read_bytes() == array(seed).tobytes()
+    values.let_go(kept)
+    until(lambda: not files(tmp_path / "args") and not files(place))
+
+
+def test_idle_buffers_make_room(values: ArgumentValues, tmp_path: Path) -> None:
+    arrays = [array(seed) for seed in range(10)]
+    idle = [values.keep(one.data, one) for one in arrays]
+    values.let_go(idle)
+    until(lambda: all(one.holders == 0 for one in idle))
+    new = values.keep(array(11).data)
+    assert new.in_memory
+    assert [one.is_gone for one in idle] == [True] + [False] * 9
+    assert not files(tmp_path / "args")
+
+
+def test_memory_that_is_full_of_others_is_no_failure(
+    values: ArgumentValues, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = argument_values.write_file
+
+    def write(path: str, parts: Any) -> int:
+        if path.startswith(MEMORY):
+            raise OSError(28, "No space left on device")
+        return real(path, parts)
+
+    monkeypatch.setattr(argument_values, "write_file", write)
+    kept = values.keep(array(1).data)
+    assert not kept.in_memory
+    assert values.in_memory == 0
+    assert Path(kept.path).read_bytes() == array(1).tobytes()
+
+
+def test_a_freed_file_is_used_again(values: ArgumentValues) -> None:
+    first = values.keep(array(1).data)
+    inode = os.stat(first.path).st_ino
+    values.let_go([first])
+    until(lambda: first.is_gone)
+    second = values.keep(array(2).data[: SIZE - 100])
+    assert os.stat(second.path).st_ino == inode
+    assert Path(second.path).read_bytes() == array(2).tobytes()[: SIZE - 100]
+    assert not os.path.exists(first.path)
+    assert values.in_memory == SIZE - 100
+
+
+def test_calls_get_what_arrays_held_when_they_were_packed(values: ArgumentValues) -> None:
+    one = array(1)
+    with Packing(lambda: values) as packing:
+        payload = pack_arguments((5, one), {"x": [one]}, "f", packing)
+        packing.hold(1)
+    before = one.copy()
+    one[:] = 0
+    assert len(payload) < 2000
+    args, kwargs = unpack_call(payload, ())
+    assert args[0] == 5
+    assert (args[1] == before).all()
+    assert kwargs["x"][0] is args[1]
+    assert not args[1].flags.writeable
+
+
+def test_a_shared_value_lives_as_long_as_its_handle_and_its_tasks(values: ArgumentValues, place: Path) -> None:
+    shared = Shared({"a": array(1), "b": [1, 2]}, lambda: values)
+    with Packing(lambda: values) as packing:
+        payload = pack_arguments((shared, 1), {}, "f", packing)
+        packing.hold(1)
+    assert len(payload) < 2000
+    assert (shared.value["a"] == array(1)).all()
+    assert shared.nbytes > SIZE
+    del shared
+    gc.collect()
+    args, _ = unpack_call(payload, ())
+    assert (args[0]["a"] == array(1)).all()
+    assert args[0]["b"] == [1, 2]
+    del args
+    values.succeeded(1)
+    until(lambda: not files(place))
+
+
+def test_a_shared_value_without_arrays_lies_in_memory_too(values: ArgumentValues) -> None:
+    shared = Shared([b"x" * SIZE, "y"], lambda: values)
+    with Packing(lambda: values) as packing:
+        payload = pack_arguments((shared,), {}, "f", packing)
+        packing.hold(1)
+    assert len(payload) < 2000
+    assert unpack_call(payload, ())[0] == ([b"x" * SIZE, "y"],)
+
+
+def test_a_shared_value_of_another_session_or_process_travels_as_it_is(values: ArgumentValues) -> None:
+    import pickle
+
+    shared = Shared(array(1), lambda: values)
+    assert (pickle.loads(pickle.dumps(shared)) == array(1)).all()
+    assert (pickle.loads(pickle.dumps(Shared(array(2), None))) == array(2)).all()
+
+
+def test_keys_are_of_the_content_and_the_same_in_the_next_run(tmp_path: Path, place: Path) -> None:
+    def key(values: ArgumentValues, value: Any) -> bytes | None:
+        with Packing(lambda: values) as packing:
+            pack_arguments((value,), {}, "f", packing)
+            return argument_digest((value,))
+
+    keys = []
+
+    def run() -> None:
+        values = ArgumentValues(str(tmp_path), 7, 10 * SIZE, str(place))
+        one = array(1)
+        keys.append(key(values, one))
+        assert key(values, one.copy()) == keys[-1]
+        assert key(values, one.reshape(2, -1)) != keys[-1]
+        one[0] += 1
+        assert key(values, one) != keys[-1]
+        assert key(values, Shared(array(1), lambda: values)) not in {None, keys[-1]}
+        values.close()
+
+    run()
+    run()
+    assert keys[0] == keys[1]
+    assert keys[0] is not None
+
+
+def test_nothing_is_left_by_a_closed_one_and_a_fork_removes_nothing(values: ArgumentValues, place: Path) -> None:
+    kept = values.keep(array(1).data)
+    child = os.fork()
+    if not child:
+        values.let_go([kept, kept])
+        values.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.path.exists(kept.path)
+    values.close()
+    assert not list(place.iterdir())
+
+
+def test_what_a_killed_script_left_is_swept(tmp_path: Path, place: Path) -> None:
+    code = f"""
+import sys
+from bough.api.values.argument_values import ArgumentValues
+values = ArgumentValues({str(tmp_path)!r}, 7, 1 << 30, {str(place)!r})
+kept = values.keep(memoryview(bytes({SIZE})))
+print(kept.path, flush=True)
+sys.stdin.read()
+"""
+    script = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert script.stdout is not None
+    path = script.stdout.readline().decode().strip()
+    private.sweep(VALUES, str(place))
+    assert os.path.exists(path)  # it lives
+    script.send_signal(signal.SIGKILL)
+    script.communicate()
+    assert os.path.exists(path)
+    private.sweep(VALUES, str(place))
+    assert not list(place.iterdir())
+
+
+def test_many_threads_share_one_buffer(values: ArgumentValues, place: Path) -> None:
+    one = array(1)
+    values.let_go([values.keep(one.data, one)])
+    found: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda: found.extend(values.keep(one.data, one) for _ in range(20))) for _ in "abcd"
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 1
+    assert len(files(place)) == 1
+    until(lambda: found[0].holders == 80)
+
+
+def test_the_memory_that_values_may_take_is_the_users_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "2GB")
+    assert value_memory() == 2_000_000_000
+    monkeypatch.setenv(VARIABLE, "much")
+    with pytest.raises(BadValue, match="such as 4GB"):
+        value_memory()
+    monkeypatch.delenv(VARIABLE)
+    assert 0 < value_memory() < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
