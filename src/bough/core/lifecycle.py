@@ -203,7 +203,7 @@ def place_replica(state: State, fact: facts.Replicated, record: Record, executor
     state.last_span = number
     executor.add(span)
     if executor.bound is not None:
-        state.count_out(span, stop - start)
+        state.count_out(span, 1)
     if executor.accounted:
         _begins(state, executor, span)
     if record.spec.limits.resend_after:

@@ -93,20 +93,27 @@ class Machine:
             written += self._placement.ask(now, effects.orders)
             state.due = False
             state.demand_due = state.replicas_due = True
-        if state.crowded:
-            recall(state, effects.orders)
-        if state.replicas_due and state.replicas.is_on and not state.stopping:
-            written += replicate(state, self._random, effects.orders)
-        if state.defined_sites and not state.stopping and is_due(state):
-            written += provision(state, effects.orders)
-        if state.replicas_at > now and not state.unfinished:
-            stop_waiting(state)
+        written += self._ask_others(now, effects.orders)
         if effects.freed:
             written += still_ready(effects.freed)
         if not written:
             state.turn -= 1
         complaints, state.complaints = state.complaints, []
         return Turn(state.turn, written, effects.orders, self.next_timer, complaints)
+
+    def _ask_others(self, now: Seconds, orders: list[Order]) -> list[Fact]:
+        """What is decided after placement: what is recalled, what runs twice, which pilots there are."""
+        state = self.state
+        written: list[Fact] = []
+        if state.crowded:
+            recall(state, orders)
+        if state.replicas_due and state.replicas.is_on and not state.stopping:
+            written += replicate(state, self._random, orders)
+        if state.defined_sites and not state.stopping and is_due(state):
+            written += provision(state, orders)
+        if state.replicas_at > now and not state.unfinished:
+            stop_waiting(state)
+        return written
 
     def replay(self, number: int, now: Seconds, written: Iterable[Fact]) -> None:
         """Apply one turn of a journal."""

@@ -108,8 +108,8 @@ class ExecutorOptions:
     """What an executor is told when it is started."""
 
     __slots__ = (
-        *("allows_commands", "attributes", "cache_dir", "cache_size", "cores", "eviction", "executors", "give_up", "gpus"),
-        *("idle", "memory", "named", "peers", "pilot", "pin", "server", "site", "until", "work"),
+        *("allows_commands", "attributes", "cache_dir", "cache_size", "cores", "eviction", "executors", "give_up"),
+        *("gpus", "idle", "memory", "named", "peers", "pilot", "pin", "server", "site", "until", "work"),
     )
 
     def __init__(self, words: list[str]) -> None:

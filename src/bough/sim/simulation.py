@@ -213,8 +213,8 @@ class Simulation:
             case ClearExecutor() | KeepExecutor():  # they go on: the core takes back what it does not get
                 pass
             case RecallBacklog():
-                for back in self._executors[order.executor].give_backlog():
-                    self._agenda.put(self.now, back)
+                for returned in self._executors[order.executor].give_backlog():
+                    self._agenda.put(self.now, returned)
             case CancelPilot():
                 if order.site in self._sites:
                     self.at(self.now, *self._end_pilot(order.site, order.pilot, "cancelled"))

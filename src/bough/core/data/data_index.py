@@ -184,6 +184,19 @@ class DataIndex:
         content = contents[file]
         return content if content != _UNKNOWN else -1
 
+    def bytes_at(self, run: int, files: Iterable[int], site: str) -> int:
+        """How many bytes of some files of a workflow the hosts of a site hold, as far as that is known."""
+        sizes, held = self.contents.sizes, 0
+        for file in files:
+            content = self.content_of(run, file)
+            if content >= 0 and any(self._site_of(host) == site for host in self.holders(content)):
+                held += sizes[content]
+        return held
+
+    def _site_of(self, number: int) -> str:
+        host = self.by_number[number]
+        return host.site if host is not None else ""
+
     def files_of(self, content: int) -> list[tuple[int, int]]:
         """The files that have a content: run and number."""
         packed = self._first_file[content]

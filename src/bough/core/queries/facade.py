@@ -55,8 +55,8 @@ from bough.core.records.array_record import OCCUPYING_STATES, OPEN_STATES, Array
 from bough.core.records.executor_record import is_manual
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.pilot_record import Usage
-from bough.core.records.site_record import usage_at
 from bough.core.records.replicas import Waste
+from bough.core.records.site_record import usage_at
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State, TimerKind
 from bough.model import ranges

@@ -65,7 +65,7 @@ class Placement:
         finally:
             view.give_back()
 
-    def follow(self, view: StateView, wishes: Iterable[Place]) -> None:  # noqa: C901 for every task: calls would cost
+    def follow(self, view: StateView, wishes: Iterable[Place]) -> None:
         """Carry out the lawful ones of a policy's wishes."""
         refused, affinity = 0, self.state.affinity
         records, executors = self.state.records, self.state.executors

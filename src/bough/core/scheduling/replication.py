@@ -19,6 +19,7 @@ from typing import cast
 from bough.core import lifecycle
 from bough.core.named_queues import capped
 from bough.core.populations import populations_of
+from bough.core.records.affinity_index import files_read
 from bough.core.records.array_record import RUNNING, ArrayRecord
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.replicas import Candidate
@@ -182,8 +183,9 @@ class StateReplicationView:
         return None
 
     def affinity(self, work: RunningWork, executor: ExecutorView) -> int:
-        """Bytes of its inputs at the executor's site: where data lies is not known to the core yet."""
-        return 0
+        """Bytes of its inputs that the executor's site holds, as far as that is known."""
+        record = cast("Candidate", work).record
+        return self._state.data.bytes_at(record.group.workflow.run, files_read(record, work.index), executor.site)
 
     # --- what the core does between two wishes -------------------------------------------------------
 
@@ -194,6 +196,8 @@ class StateReplicationView:
 
     def took(self, executor: ExecutorRecord) -> None:
         """An executor got a replica."""
+        if executor.bound is not None and (reached := executor.bound.reached()) is not None:
+            self._state.park(executor, reached)
         if executor.cores_free <= 0:
             self._idle.pop(executor.id, None)
         if not executor.is_open():
@@ -248,6 +252,8 @@ class StateReplicationView:
     def _may_run(self, candidate: Candidate, executor: ExecutorRecord, taken: set[int]) -> bool:
         state, record = self._state, candidate.record
         if executor.id in taken or executor.draining or executor.suspended or executor.away:
+            return False
+        if executor.bound is not None and executor.bound.reached() is not None:
             return False
         if record.place in state.hosts and executor.host != record.place:
             return False

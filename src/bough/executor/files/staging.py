@@ -398,6 +398,7 @@ class Staging:
         peers = message.peers
         if path in request.message.fresh:  # it is sent for each task, whoever has it
             peers = []
+            assert self._cache is not None
             if not self._cache.is_pinned(message.digest):
                 self._cache.drop(message.digest)
         if message.folder:
@@ -548,7 +549,9 @@ class Staging:
     def _look(self, request: StagingRequest) -> None:
         if not request.left and request.worker is not None:
             message = request.message
-            answer = InputsStaged(message.number, message.index, request.files, folders=request.folders, moved=request.moved)
+            answer = InputsStaged(
+                message.number, message.index, request.files, folders=request.folders, moved=request.moved
+            )
             self._tell(request.worker, answer)
 
     def _fail(self, request: StagingRequest, error: str, *, of_site: bool = False) -> None:
