@@ -36,7 +36,7 @@ class Row(NamedTuple):
     name: str
     pilots: int
     seconds: float
-    calls: int  # of sbatch
+    calls: int | str  # of sbatch
     most: int  # jobs at a time
     doubled: int
     lost: int
@@ -80,6 +80,7 @@ def with_bough(name: str, pilots: int, every: int, limit: int) -> Row:
                 jobs, site = len(cluster.jobs()), _site(shop)
                 most = max(most, jobs)
                 if limit and not restarted and "takes no more jobs" in str(site["problem"]):
+                    print(f"Slurm was full: at most {most} jobs", file=sys.stderr)
                     cluster.restart_controller(MaxJobCount=pilots + 1000)
                     restarted = time.monotonic() - begun
                 taken = [pilot for pilot in site["pilots"] if pilot["handle"]]
@@ -95,8 +96,8 @@ def with_bough(name: str, pilots: int, every: int, limit: int) -> Row:
             for task in tasks:
                 task.cancel()
         if restarted:
-            print(f"Slurm was full, and was given more room {restarted:.0f} s after the begin", file=sys.stderr)
-        called = calls(cluster.bin) if every else pilots
+            print(f"it was given more room {restarted:.0f} s after the begin", file=sys.stderr)
+        called = calls(cluster.bin) if every else "not counted"
         return Row(name, pilots, took, called, max(most, found.jobs), len(found.doubled), lost)
     finally:
         shop.clean_up()
