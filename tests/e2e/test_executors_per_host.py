@@ -27,3 +27,20 @@ def test_a_pilot_of_two_executors_runs_until_the_last_has_left(shop: Shop) -> No
     rows = json.loads(shop.bough("sql", "select state, executors, cores from pilots", "--json"))
     assert "ended" in json.dumps(rows)
     assert "2.0" in json.dumps(rows)
+
+
+def test_a_site_has_no_more_tasks_than_it_may_and_a_policy_that_there_is(shop: Shop) -> None:
+    shop.start()
+    said = shop.bough("site", "add", "one", "--local", "--provisioning", "nonsense", code=2)
+    assert "there is no provisioning policy 'nonsense'" in said
+    options = ("--cores-per-pilot", "2", "--max-tasks", "1", "--provisioning", "one-at-a-time", "--idle", "30s")
+    shop.bough("site", "add", "one", "--local", *options)
+    with bough.Session(shop.address, name="w") as session:
+        first = session.command("while ! test -e gate; do sleep 0.05; done")
+        second = session.command("true")
+        shop.until(lambda: any(one["site"] == "one" for one in shop.ask("executors")), "an executor")
+        shop.until(lambda: first.state == "running", "the first task to run")
+        assert "site one has 1 task out" in second.explain()
+        (shop.folder / "gate").touch()
+        first.result(60)
+        second.result(60)
