@@ -153,7 +153,7 @@ def test_a_task_that_hangs_behind_a_relay_is_done_by_another_executor_too_and_th
         until(lambda: behind.state == "running", "the first task to run")
         tier.executor()
         behind.result(timeout=120)
-        until(lambda: tier.executors_idle(), "the relay's attempt to be ended")
+        until(tier.executors_idle, "the relay's attempt to be ended")
         pair = [session.command(text, first=f"first{number}", out=f"{number}.txt") for number in (2, 3)]
         tier.members(relay, 1)
         for one in pair:
