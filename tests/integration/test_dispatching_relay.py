@@ -14,7 +14,7 @@ from pathlib import Path
 import cloudpickle
 import pytest
 from relay_site import SERVER, Relay, Site, begun, gated, runs
-from service_client import until
+from service_client import is_alive, until
 
 import bough
 from bough.api.session.session import opened_sessions
@@ -43,6 +43,14 @@ class Tier(Site):
         ]
         until(lambda: self.counted() == before + count, f"{count} more executors behind the relay")
         return started
+
+    def executors_idle(self) -> bool:
+        """Whether no executor has anything to do, as far as the server knows."""
+        client = self.client("")
+        try:
+            return all(entry["state"] == "idle" for entry in client.executors())
+        finally:
+            client.sock.close()
 
     def counted(self) -> int:
         client = self.client("")
@@ -132,6 +140,27 @@ def test_a_failing_task_is_tried_again(tier: Tier) -> None:
     task = client.command(f"echo x >> {notes}; test $(wc -l < {notes}) -ge 3", limits=Limits(retries=5))
     assert client.outcome(task).attempt == 3
     assert client.close("drain").reason == "done"
+
+
+def test_a_task_that_hangs_behind_a_relay_is_done_by_another_executor_too_and_the_other_way_round(
+    tier: Tier, here: Path
+) -> None:
+    relay = tier.relay(tier.begin("--replication", "wqr:age=0.2s"), "127.0.0.1:0", *SHARED_OUT)
+    tier.members(relay, 1)
+    text = "if mkdir {first:raw} 2>/dev/null; then echo $$ > {first:raw}/pid; exec sleep 600; fi; echo x > {out:w}"
+    with bough.Session(f"unix:{tier.address}", name="w", progress=False) as session:
+        behind = session.command(text, first="first1", out="one.txt")
+        until(lambda: behind.state == "running", "the first task to run")
+        tier.executor()
+        behind.result(timeout=120)
+        until(tier.executors_idle, "the relay's attempt to be ended")
+        pair = [session.command(text, first=f"first{number}", out=f"{number}.txt") for number in (2, 3)]
+        tier.members(relay, 1)
+        for one in pair:
+            one.result(timeout=120)
+        for number in (1, 2, 3):
+            pid = int((here / f"first{number}" / "pid").read_text())
+            until(lambda pid=pid: not is_alive(pid), "the attempts that hang to be ended")
 
 
 def test_cancelling_ends_what_runs_and_drops_what_waits(tier: Tier) -> None:

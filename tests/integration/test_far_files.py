@@ -17,7 +17,7 @@ from pathlib import Path
 
 import cloudpickle
 import pytest
-from service_client import Service, until
+from service_client import Service, is_alive, until
 
 import bough
 from bough.api.session.session import opened_sessions
@@ -248,6 +248,28 @@ def test_what_small_tasks_wrote_is_there_when_their_executor_has_left(service: F
         executor.wait(30)
         assert (good.stdout, good.stderr, bad.stdout) == ("out\n", "err\n", "before\n")
         assert good.result().stdout == "out\n"
+
+
+def test_of_two_attempts_that_share_nothing_the_first_one_s_file_arrives(
+    service: FarService, here: Path, tmp_path: Path
+) -> None:
+    service.kill()
+    service.start("--replication", "wqr:age=0.2s")
+    service.far_executor("a")
+    (here / "in.txt").write_text("brought\n")
+    seen = tmp_path / "seen"  # which both executors see
+    text = (
+        "if mkdir {seen:raw} 2>/dev/null; then echo $$ > {seen:raw}/pid; cat {i:r} > {o:w}; exec sleep 600; fi;"
+        " (cat {i:r}; echo again) > {o:w}"
+    )
+    with bough.Session(f"unix:{service.address}", name="far", progress=False) as session:
+        task = session.command(text, seen=str(seen), i="in.txt", o="out.txt")
+        until(lambda: task.state == "running", "the first attempt to run")
+        service.far_executor("b")
+        assert task.result(timeout=120).exit_code == 0
+        assert (here / "out.txt").read_text() == "brought\nagain\n"
+        until(lambda: not is_alive(int((seen / "pid").read_text())), "the other attempt to be ended")
+    until(lambda: not list((tmp_path / "a").glob("**/out.txt*")), "its sandbox to be removed")
 
 
 def test_what_a_command_wrote_at_length_outlives_its_executor(service: FarService, here: Path) -> None:

@@ -52,6 +52,7 @@ from bough.model.events.facts import (
     Placed,
     Prioritised,
     Released,
+    Replicated,
     Retried,
     RetryDue,
     RunClosed,
@@ -650,6 +651,32 @@ class StoreSuite:
         assert store.output_of(1, 0) == KeptStreams(wrote[0], None, 1, 1)  # of the attempt before the one that runs
         self.write(store, [OutputKept(1, 1, 0, 1, Detail(0, stdout=wrote[2]))])  # of an attempt that is past
         assert store.output_of(1, 0) == KeptStreams(wrote[0], None, 1, 1)
+
+    def test_attempts_that_run_at_the_same_time_have_rows_and_the_ended_ones_are_superseded(
+        self, opened: Opened
+    ) -> None:
+        """A replica of a task, one of an element, and one of an element that goes on when the first attempt failed."""
+        store = opened()
+        self.write(store, OPENED, [Submitted([a_task(1), an_array(2, 3)])])
+        self.write(store, [Placed(1, 1, 0, 1, 1, 1), Placed(2, 2, 0, 3, 1, 1)])
+        self.write(store, [SpanStarted(1, 0, 1, 1), SpanStarted(2, 0, 3, 2)])
+        self.write(store, [Replicated(3, 1, 0, 2, 2), Replicated(4, 2, 0, 2, 2), Replicated(5, 2, 1, 2, 2)])
+        self.write(store, [SpanStarted(3, 0, 1, 1), failed(2, 2, 1, retry_at=9.0)])
+        store = opened()
+        self.write(store, [ended(3, 1, attempt=2, executor=2), ended(2, 2, 0, 1), ended(5, 2, 1, 2, attempt=2)])
+        store.project()
+        tables = self.tables(store)  # type: ignore[arg-type]
+        assert sorted((*row[:3], row[8]) for row in tables["attempts"]) == [
+            (1, 0, 1, "superseded"),
+            (1, 0, 2, "done"),
+            (2, 0, 2, "superseded"),
+            (2, 1, 1, "failed"),
+        ]
+        assert sorted(row[1:5] for row in tables["spans"]) == [
+            (0, 1, "done", 1),
+            (1, 2, "done", 2),
+            (2, 3, "running", 1),
+        ]
 
     # --- a service: many workflows in one journal ---
 

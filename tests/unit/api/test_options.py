@@ -183,3 +183,12 @@ def test_wrong_places_are_named(options: dict[str, object], said: str) -> None:
     around = read_options(DEFAULTS, {"sites": ["local", "alpha"]})
     with pytest.raises(UserError, match=said):
         read_options(around, options)
+
+
+def test_a_task_may_run_twice_unless_it_says_otherwise() -> None:
+    assert read_options(DEFAULTS, {"cores": 2}).limits.idempotent
+    never = read_options(DEFAULTS, {"idempotent": False})
+    assert not never.limits.idempotent
+    assert not read_options(never, {"timeout": 5}).limits.idempotent
+    with pytest.raises(UserError, match="idempotent is 'no'; give True or False"):
+        read_options(DEFAULTS, {"idempotent": "no"})

@@ -60,3 +60,19 @@ def test_what_is_wrong_is_said_with_its_line(line: str, said: str) -> None:
     with pytest.raises(InvalidWorkload) as error:
         flat_list.flat_steps(flat_list.read(line, "list.txt"), "list.txt")
     assert str(error.value).startswith(said)
+
+
+def test_a_description_says_that_a_task_never_runs_twice() -> None:
+    (task,) = flat_list.read("idempotent=no :: ./order", "list.txt")
+    assert not task.idempotent
+    (step,) = flat_list.flat_steps([task], "list.txt")
+    assert step.task is not None
+    assert not step.task.idempotent
+    assert flat_list.read(flat_list.write([task]), "again.txt") == [task]
+    assert flat_list.read("idempotent=yes :: ./order", "list.txt")[0].idempotent
+    plan = grouped_list.read("group=g idempotent=no :: ./order", "list.txt")
+    assert not plan.root.groups[0].tasks[0].idempotent
+    assert not grouped_list.read(grouped_list.write(plan), "again.txt").root.groups[0].tasks[0].idempotent
+    assert list(of_task(plan.root.groups[0].tasks[0])) == [("idempotent", "no")]
+    with pytest.raises(InvalidWorkload, match="idempotent=maybe: expected yes or no"):
+        flat_list.read("idempotent=maybe :: ./order", "list.txt")

@@ -9,16 +9,20 @@ from bough.model.events.facts import (
     ExecutorLost,
     MemoLookedUp,
     Placed,
+    RunOpened,
     Skipped,
     SpanEnded,
     SpanReturned,
     SpanStarted,
+    Submitted,
 )
+from bough.model.events.news import WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.resources import Needs
 from bough.policies.policy_registry import load_policies
 from bough.server.turns.result_parts import ResultCache
 from bough.server.turns.turn_messages import TurnMessages, WithheldFailures
+from bough.testing.builders import executor, task
 from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded
 
 JOINED = ExecutorJoined(1, "local", "node", 5, Needs(1))
@@ -79,3 +83,40 @@ def test_what_will_not_run_is_told_with_its_cause() -> None:
     failure = Failure(Cause.DEPENDENCY, "task 1 failed", source=1)
 
     assert a_teller().messages([Skipped(2, 0, 5, failure)]) == [TasksFailed(2, 0, 5, 0, failure)]
+
+
+def replicated() -> tuple[Machine, TurnMessages]:
+    """Task 1 runs on node1 as span 1, and as a replica, span 2, on node2; its clients know."""
+    machine = Machine(load_policies("fifo", replication="wqr"))
+    queries = Queries(machine)
+    teller = TurnMessages(ResultCache(lambda *_: None), queries, WithheldFailures(queries))
+    for news in (
+        [RunOpened(1, "w", "h", 1), Submitted([task(1)]), executor(1, 1)],
+        [WorkStarted(1, 0, 1)],
+        [executor(2, 1)],
+    ):
+        teller.messages(machine.turn(0.0, news).facts)
+    return machine, teller
+
+
+def test_a_task_whose_replica_failed_or_was_lost_is_still_running() -> None:
+    for said in (WorkFailed(2, 0, Failure(Cause.EXIT)), WorkReturned(2, 0, 1), ExecutorLost(2)):
+        machine, teller = replicated()
+        told = teller.messages(machine.turn(1.0, [said]).facts)
+        assert {(one.attempt, one.host) for one in told} == {(1, "host1")}
+
+
+def test_the_success_of_one_attempt_is_told_and_nothing_more_of_the_other() -> None:
+    machine, teller = replicated()
+    (told,) = teller.messages(machine.turn(1.0, [WorkSucceeded(2, 0, 1, 1.0)]).facts)
+    assert (type(told), told.attempt, told.host) == (TasksSucceeded, 2, "host2")
+    assert teller.messages(machine.turn(2.0, [ExecutorLost(1)]).facts) == []
+
+
+def test_a_server_that_begins_anew_knows_replicas() -> None:
+    machine, _ = replicated()
+    queries = Queries(machine)
+    teller = TurnMessages(ResultCache(lambda *_: None), queries, WithheldFailures(queries))
+    teller.restore()
+    (told,) = teller.messages(machine.turn(1.0, [WorkFailed(2, 0, Failure(Cause.EXIT))]).facts)
+    assert (told.attempt, told.host) == (1, "host1")

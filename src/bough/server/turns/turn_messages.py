@@ -65,7 +65,7 @@ class TurnMessages:
         self._withheld = withheld
         self._hosts: dict[ExecutorId, str] = {}
         self._out: dict[SpanId, _SpanOut] = {}
-        self._replicas: dict[tuple[RecordId, int], None] = {}  # tasks that were replicated, and have not ended
+        self._replicas: dict[RecordId, set[int]] = {}  # elements that were replicated, by record, until they succeed
         self._translate: dict[type, Callable[..., Iterable[Message]]] = {
             Amended: self._reset,
             Cancelled: self._ended_by_action,
@@ -90,7 +90,8 @@ class TurnMessages:
             self._hosts[executor.number] = executor.host
         for one in self._queries.attempts():
             self._out[one.span] = _SpanOut(one.record, one.attempt, one.executor, [list(part) for part in one.left])
-        self._replicas.update(dict.fromkeys(self._queries.replicated()))
+        for record, index in self._queries.replicated():
+            self._replicas.setdefault(record, set()).add(index)
 
     def messages(self, facts: Sequence[Fact]) -> list[Message]:
         """What the facts of one turn mean to a client, in order."""
@@ -115,26 +116,25 @@ class TurnMessages:
     def _replicated(self, fact: Replicated) -> Iterable[Message]:
         at = fact.index
         self._out[fact.span] = _SpanOut(fact.record, fact.attempt, fact.executor, [[at, at + 1]])
-        self._replicas[fact.record, at] = None
+        self._replicas.setdefault(fact.record, set()).add(at)
         return ()
 
     def _elsewhere(self, record: RecordId, start: int, stop: int) -> TasksRunning | None:
         """Of one task that was replicated: that another attempt of it runs on, if one does."""
-        if not self._replicas or stop - start > 1 or (record, start) not in self._replicas:
+        if stop - start > 1 or start not in self._replicas.get(record, ()):
             return None
         other = self._queries.attempt_at(record, start)
-        if other is None:
-            del self._replicas[record, start]
-            return None
-        return TasksRunning(record, start, stop, other.attempt, other.host)
+        return TasksRunning(record, start, stop, other.attempt, other.host) if other is not None else None
 
     def _supersede(self, record: RecordId, start: int, stop: int) -> None:
         """Of the other attempts of tasks that succeeded nothing more will be heard."""
-        won = [at for at in self._replicas if at[0] == record and start <= at[1] < stop]
-        for at in won:
-            del self._replicas[at]
-            for span in [span for span, out in self._out.items() if out.record == record and out.has(at[1])]:
-                self.withdrawn(span, at[1], at[1] + 1)
+        replicated = self._replicas[record]
+        for index in [index for index in replicated if start <= index < stop]:
+            replicated.discard(index)
+            for span in [span for span, out in self._out.items() if out.record == record and out.has(index)]:
+                self.withdrawn(span, index, index + 1)
+        if not replicated:
+            del self._replicas[record]
 
     def _lost(self, fact: ExecutorLost) -> Iterable[Message]:
         """What a lost executor had, and did not cost an attempt, went back without a fact of its own."""
@@ -157,7 +157,7 @@ class TurnMessages:
 
     def _ended(self, fact: SpanEnded) -> Iterable[Message]:
         self.withdrawn(fact.span, fact.start, fact.stop)
-        if self._replicas:
+        if fact.record in self._replicas:
             self._supersede(fact.record, fact.start, fact.stop)
         if fact.stop == 1 or self._queries.results_wanted(fact.record):  # loose tasks need no question
             self._results.remember(fact)
