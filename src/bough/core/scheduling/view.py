@@ -24,6 +24,8 @@ from bough.model.resources import Needs
 from bough.policy.interface import DataMatch, DataTask, Demand, ExecutorView, HolderView, Offer, ReadyWork
 
 _EXECUTORS: Final = 8  # of a host that are asked when one of them may want work
+_ALIKE: Final = 4  # tasks of one array that are candidates at a time, if they are all alike
+_SOON: Final = 0.001  # seconds until an executor is free that should have asked by now
 _SOURCES: Final = 4  # holders of a content whose links are compared
 
 
@@ -123,6 +125,15 @@ class StateView:
         """Ask the policy again at a time, whatever happens until then."""
         state = self._state
         state.place_again = when if state.place_again is None else min(when, state.place_again)
+
+    @property
+    def estimates(self) -> StateDataView | None:
+        """As `data`, also if no ready task declares inputs."""
+        affinity = self._state.affinity
+        if affinity is None:
+            return None
+        affinity.is_used = True  # from now on it is noted how long tasks run where, and who asks when
+        return StateDataView(self, self._state, affinity)
 
     def busy_share(self) -> float:
         """The part of all cores that is not free."""
@@ -246,6 +257,32 @@ class StateDataView:
         host = data.host_of(self._state.executors[executor.id])
         own = [rate.rate for rate in host.rates.values() if rate.rate] if host is not None else []
         return max(own or [rate.rate for rate in data.rates.values()], default=0.0)
+
+    def candidates(self, most: int) -> list[DataTask]:
+        """The first ready tasks, with and without inputs, in order of submission."""
+        found = list(islice(self._affinity.waiting(), most))
+        for looked, work in enumerate(self._view.ready(), 1):
+            if not work.has_inputs:
+                record: Record = work  # type: ignore[assignment]
+                unit = Unit(record, -1, (), self._view.now)
+                found += [unit] * min(work.ready, _ALIKE)
+            if looked >= most or len(found) >= 2 * most:
+                break
+        found.sort(key=lambda unit: (-unit.work.priority, unit.work.id, unit.element))
+        return found[:most]  # type: ignore[return-value]
+
+    def expected_on(self, task: DataTask, executor: ExecutorView) -> Seconds:
+        """The run time of a task where an executor is."""
+        return self._affinity.expected_on(task.work, executor.host)  # type: ignore[arg-type]
+
+    def free_in(self, most: int) -> list[tuple[Seconds, ExecutorView]]:
+        """Executors with room, and those that may have it next: seconds until then."""
+        now, state = self._view.now, self._state
+        found = {one.id: (0.0, one) for one in islice(self._affinity.with_room(state.open_executors), most)}
+        for when, one in self._affinity.arrivals(most, now):
+            if not (one.draining or one.away or one.suspended):
+                found.setdefault(one.id, (max(when - now, _SOON), one))
+        return list(islice(found.values(), most))  # type: ignore[arg-type]
 
     @property
     def has_unheld(self) -> bool:
