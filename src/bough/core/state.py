@@ -388,6 +388,8 @@ class State:
             self._endings.pop(span.id, None)
         executor = span.executor
         executor.drop(span)
+        if self.affinity is not None:
+            self.affinity.roomy[executor.id] = executor
         if executor.id in self.open_executors:
             self.due = True  # a span that goes leaves more room, never less
         elif executor.id in self.executors:
@@ -419,5 +421,7 @@ class State:
         if executor.is_open():
             self.open_executors.setdefault(executor.id, executor)
             self.due = True
+            if self.affinity is not None:
+                self.affinity.roomy[executor.id] = executor
         else:
             self.open_executors.pop(executor.id, None)

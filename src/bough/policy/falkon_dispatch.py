@@ -16,7 +16,7 @@ from itertools import islice
 from bough.model.ids import Seconds
 from bough.policy.data_scheduling import at_data, overdue, plain_first, unheld_anywhere, wish_for
 from bough.policy.interface import DataMatch, DataView, Place, View
-from bough.policy.list_scheduling import in_order
+from bough.policy.list_scheduling import while_room
 
 _OLDEST = 16  # tasks that are looked at one by one, because what very many hold is in no place's list
 
@@ -34,12 +34,12 @@ def max_cache_hit(view: View, data: DataView, patience: Seconds) -> Iterator[Pla
 def max_compute_util(view: View, data: DataView) -> Iterator[Place]:
     """Each free executor gets the task that has the most of its data there, or else the next."""
     yield from at_data(data)
-    yield from in_order(view)
+    yield from while_room(view)
 
 
 def has_most(data: DataView, found: DataMatch) -> bool:
     """Whether no other place has more of a task's input."""
-    return found.here >= found.total or all(holder.amount <= found.here for holder in data.holders(found.task))
+    return found.here >= found.total or found.here >= data.most_held(found.task)
 
 
 def _where_most_is(data: DataView) -> Iterator[Place]:

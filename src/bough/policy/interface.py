@@ -223,6 +223,19 @@ class DataView(Protocol):
     def holders(self, task: DataTask) -> list[HolderView]:
         """Where input of a task is; of a content that very many hold only some are named."""
 
+    def most_held(self, task: DataTask) -> float:
+        """The most of a task's input that any place holds."""
+
+    def has_room(self, executor: ExecutorView) -> bool:
+        """Whether an executor may take something."""
+
+    def cost_elsewhere(self, task: DataTask, executor: ExecutorView, rate: float, latest: Seconds) -> float:
+        """What it costs to leave a task to the best place elsewhere that holds some of its input; infinite: none does.
+
+        That is the seconds until an executor there may ask for work, which must not be after `latest`, and `rate` times
+        what is not there.
+        """
+
     def executor_at(self, task: DataTask, place: str) -> ExecutorView | None:
         """An executor at a place that would take a task now."""
 

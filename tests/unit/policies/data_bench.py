@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bough.model.events import news
-from bough.model.events.facts import ExecutorJoined, Placed
+from bough.model.events.facts import ExecutorJoined, ExecutorResumed, ExecutorSuspended, Placed
 from bough.model.ids import ExecutorId, FileId
 from bough.model.resources import Needs
+from bough.model.tasks import Dep, On
 from bough.policies.policy_registry import load_placement
-from bough.testing.builders import task
+from bough.testing.builders import submit, task
 from tests.unit.core.core_bench import Bench
 
 
@@ -26,7 +27,7 @@ class DataBench:
         self.went: dict[tuple[int, int], int] = {}  # where each task went last
 
     @property
-    def machine(self):  # noqa: ANN201 the bench's own
+    def machine(self):
         return self.bench.machine
 
     def tell(self, *said: object) -> None:
@@ -40,7 +41,7 @@ class DataBench:
         self.bench.now += seconds
         self.tell()
 
-    def executor(self, number: int, *held: str, cores: float = 1, host: str = "", site: str = "local", **more: float):  # noqa: ANN201
+    def executor(self, number: int, *held: str, cores: float = 1, host: str = "", site: str = "local", **more: float):
         self.tell(ExecutorJoined(ExecutorId(number), site, host or f"host{number}", 1, Needs(cores=cores), **more))
         if held:
             self.cache(number, *held)
@@ -51,10 +52,9 @@ class DataBench:
 
     def submit(self, number: int, *reads: str, **fields: object) -> None:
         """A task that reads files whose contents are known at once."""
-        held = self.machine.state.held_groups
-        assert not held
-        spec = task(number, reads=tuple(f"/{name}" for name in reads), template=f"t{number}", **fields)
-        self.tell(*self._known_first(reads), _submitted(spec))
+        after = fields.pop("after", ())
+        spec = task(number, *after, reads=tuple(f"/{name}" for name in reads), template=f"t{number}", **fields)
+        self.tell(*self._known_first(reads), submit(spec, request=1))
         self.tell(*self._known_first(reads))
 
     def _known_first(self, reads: Sequence[str]) -> list[object]:
@@ -68,9 +68,16 @@ class DataBench:
         )
         return [news.FilesIdentified(run, found)] if found else []
 
-    def declare(self, **sizes: int) -> None:
-        """Make files known before any task reads them: a held task of its own declares them."""
-        self.sizes.update(sizes)
+    def after(self, number: int) -> Dep:
+        return Dep(On.TASK, number)
+
+    def drained(self, number: int) -> list[object]:
+        """An executor gets nothing for now."""
+        return [ExecutorSuspended(ExecutorId(number), 1e9)]
+
+    def resumed(self, number: int) -> list[object]:
+        """It gets work again."""
+        return [ExecutorResumed(ExecutorId(number))]
 
     def end(self, number: int, *made: str, seconds: float = 1.0) -> None:
         """A task succeeds; its host's cache has what it read, and what it made."""
@@ -79,9 +86,3 @@ class DataBench:
         if made:
             self.cache(where, *made)
         self.tell(news.WorkSucceeded(span, 0, 1, seconds))
-
-
-def _submitted(spec: object) -> object:
-    from bough.testing.builders import submit
-
-    return submit(spec, request=1)  # type: ignore[arg-type]

@@ -24,6 +24,7 @@ from bough.api.submit.array_reuse import EarlierArray, NewArray, match, row_key
 from bough.api.submit.options import after_deps
 from bough.errors import BoughError, InvalidWorkload, UserError
 from bough.model.bounds import MOST_TASKS
+from bough.model.element_reads import ElementReads
 from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
 from bough.model.memo_keys import pages_digest
 from bough.model.reuse_scope import ReuseScope
@@ -60,6 +61,7 @@ class ArrayParts(msgspec.Struct):
     open: bool = False  # a generator feeds it
     keep: bool = True  # what is fed: all results
     files: bytes = b""  # declared files that may travel
+    reads: ElementReads | None = None  # those that each element reads
     always: bool = False  # any earlier run counts, not only what the session says
     indices: str = ""  # as the submitter wrote them; empty: from 0 up
 
@@ -143,13 +145,14 @@ def _send(
         settings.extras,
         parts.always,
         parts.indices,
+        parts.reads,
     )
     registry = session.registry
     registry.arrays[record] = elements
     registry.progress.added(group, parts.length)
     blobs = parts.blobs if settings.watching is None else (*parts.blobs, settings.watching.blob)
     try:
-        session.connection.submit(spec, 500 + _size(now) + len(parts.files), blobs)
+        session.connection.submit(spec, 500 + _size(now) + len(parts.files) + _reads_size(parts.reads), blobs)
         for number, pages in enumerate(later, 1):
             last = number == len(later) and not parts.open
             session.connection.add_pages(record, list(pages), _size(pages), last=last)
@@ -164,6 +167,10 @@ def _existing(session: SessionLike, group: int, parts: ArrayParts, after: tuple[
     """The array of an earlier session of this run that a submission is."""
     arguments = (parts.length, parts.table, pages_digest(parts.pages), bool(parts.element_after))
     return session.existing_array(group, parts.key, after, arguments, parts.record)
+
+
+def _reads_size(reads: ElementReads | None) -> int:
+    return sum(map(len, reads.files)) + len(reads.reads) + len(reads.stops) if reads is not None else 0  # type: ignore[arg-type]
 
 
 def _size(pages: tuple[Page, ...]) -> int:

@@ -32,6 +32,7 @@ from bough.model.bounds import check_path, shown
 from bough.model.commands.command import CommandCall, CommandTemplate, OnClash, TemplateSlot, encode_call, shown_text
 from bough.model.commands.rendering import render_row
 from bough.model.commands.template import BUILT_IN, is_template, parse
+from bough.model.element_reads import ElementReads, pack_reads
 from bough.model.files import pack_manifest
 from bough.model.ids import DIGEST_SIZE, BlobId, GroupId, MemoKey, RecordId, number_of
 from bough.model.spaces import Tie
@@ -191,9 +192,9 @@ def submit_sweep(
             body, blob = template_blob(planned.template)
         table, data = pack_table(planned.rows)
         outside = [*declared.external, *shared.external]
-        files = b""
+        files, reads = b"", None
         if session.is_remote:
-            files = packed_files(session, planned, outside, name)
+            files, reads = packed_files(session, planned, outside, name)
         key = sweep_key(session, planned, shared.external) if settings.memo is not False else MemoKey(b"")
         parts = ArrayParts(
             kind=Kind.COMMAND,
@@ -211,6 +212,7 @@ def submit_sweep(
             identities=identities(outside) if settings.memo is not False else None,
             writes=declared.writes,
             files=files,
+            reads=reads,
             always=_is_always(settings, writes=bool(declared.writes)),
             indices=how.get("indices", ""),
         )
@@ -376,17 +378,23 @@ def call_with_files(session: SessionLike, planned: PlannedCommand, declared: Dec
     return replace(call, reads={path: sent.get(path, b"") for path in paths})
 
 
-def packed_files(session: SessionLike, planned: PlannedSweep, external: Iterable[str], label: str) -> bytes:
-    """The declared files of an array, packed; nothing if it has none."""
+def packed_files(
+    session: SessionLike, planned: PlannedSweep, external: Iterable[str], label: str
+) -> tuple[bytes, ElementReads | None]:
+    """The declared files of an array, packed: all of them, and what each element reads; nothing if it has none."""
     template, renamed = planned.template, planned.template.renamed
     if not planned.reads and not any(
         isinstance(part, TemplateSlot) and part.mode in {"r", "w"} for part in template.parts
     ):
-        return b""
+        return b"", None
     sent = session.upload(external, label)
-    reads = {renamed.get(path, path): b"" for path in planned.reads}
+    shared = [renamed.get(path, path) for path in planned.reads]
+    reads = dict.fromkeys(shared, b"")
     writes: set[str] = set()
+    each: list[list[str]] = []
     for read, written in files_of(template, planned.rows):
-        reads.update((renamed.get(path, path), b"") for path in read)
+        own = [renamed.get(path, path) for path in read]
+        reads.update(dict.fromkeys(own, b""))
+        each.append(shared + own)
         writes.update(renamed.get(path, path) for path in written.values())
-    return pack_manifest({path: sent.get(path, b"") for path in reads}, writes)
+    return pack_manifest({path: sent.get(path, b"") for path in reads}, writes), pack_reads(each)

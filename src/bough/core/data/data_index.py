@@ -137,11 +137,11 @@ class DataIndex:
         self.pairs = 0  # of content and holder
         self.rates: dict[str, Rate] = {}  # over all hosts: from `ORIGIN`, and from peers (the empty name)
         self.listener: Listener | None = None
-        self._holders: list[Holders] = []  # by content
+        self.holders_by_content: list[Holders] = []  # see `holds`
         self._files = array("I")  # how many files have a content, by content
         self._first_file = array("Q")  # one of them, packed: see `files_of`; 0: none
         self._more_files: dict[int, list[tuple[int, int]]] = {}  # the others
-        self._contents_of: dict[int, array[int]] = {}  # by run: content by file
+        self.contents_by_run: dict[int, array[int]] = {}  # by run: content by file
         self._free: list[int] = []  # numbers of hosts that can be given again
 
     # --- questions -------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class DataIndex:
 
     def holds(self, content: int, host: int) -> bool:
         """Whether a host holds a content."""
-        holders = self._holders[content]
+        holders = self.holders_by_content[content]
         if type(holders) is int:
             return holders == host
         if type(holders) is tuple:
@@ -161,7 +161,7 @@ class DataIndex:
 
     def holders(self, content: int) -> Iterable[int]:
         """The numbers of the hosts that hold a content."""
-        holders = self._holders[content]
+        holders = self.holders_by_content[content]
         if type(holders) is tuple:
             return holders
         if type(holders) is int:
@@ -170,23 +170,19 @@ class DataIndex:
 
     def is_held(self, content: int) -> bool:
         """Whether any host holds a content."""
-        return self._holders[content] != _NOBODY
+        return self.holders_by_content[content] != _NOBODY
 
     def is_common(self, content: int) -> bool:
         """Whether so many hosts hold a content that they are not listed."""
-        return type(self._holders[content]) is bytearray
+        return type(self.holders_by_content[content]) is bytearray
 
     def content_of(self, run: int, file: int) -> int:
         """The content of a file, -1: not known."""
-        contents = self._contents_of.get(run)
+        contents = self.contents_by_run.get(run)
         if contents is None or not 0 <= file < len(contents):
             return -1
         content = contents[file]
         return content if content != _UNKNOWN else -1
-
-    def contents_in(self, run: int) -> array[int] | None:
-        """The contents of the files of a run by file, as far as they are known; see `content_in`."""
-        return self._contents_of.get(run)
 
     def files_of(self, content: int) -> list[tuple[int, int]]:
         """The files that have a content: run and number."""
@@ -250,9 +246,9 @@ class DataIndex:
 
     def file_identified(self, run: int, file: int, digest: bytes, size: int) -> None:
         """The content of a file is known; the caller knows that there is such a file."""
-        contents = self._contents_of.get(run)
+        contents = self.contents_by_run.get(run)
         if contents is None:
-            contents = self._contents_of[run] = array("I")
+            contents = self.contents_by_run[run] = array("I")
         if file >= len(contents):
             contents.extend(array("I", (_UNKNOWN,)) * (file + 1 - len(contents)))
         content, former = self._known(digest, size), contents[file]
@@ -283,7 +279,7 @@ class DataIndex:
         """A workflow leaves: its files have no contents any more."""
         if self.listener is not None:
             self.listener.forget_run(run)
-        contents = self._contents_of.pop(run, None)
+        contents = self.contents_by_run.pop(run, None)
         if contents is not None:
             for file, content in enumerate(contents):
                 if content != _UNKNOWN:
@@ -294,25 +290,25 @@ class DataIndex:
     def _known(self, digest: bytes, size: int) -> int:
         """The number of a content, new or not."""
         content = self.contents.add(digest, size)
-        if content == len(self._holders):
-            self._holders.append(_NOBODY)
+        if content == len(self.holders_by_content):
+            self.holders_by_content.append(_NOBODY)
             self._files.append(0)
             self._first_file.append(0)
         return content
 
     def _gain(self, host: HostRecord, content: int) -> None:
-        number, holders = host.number, self._holders[content]
+        number, holders = host.number, self.holders_by_content[content]
         if type(holders) is int:
-            self._holders[content] = number if holders < 0 else (holders, number)
+            self.holders_by_content[content] = number if holders < 0 else (holders, number)
         elif type(holders) is tuple and len(holders) < _FEW:
-            self._holders[content] = (*holders, number)
+            self.holders_by_content[content] = (*holders, number)
         else:
             bits = _as_bits(holders) if type(holders) is tuple else holders
             assert isinstance(bits, bytearray)
             if number >> 3 >= len(bits):
                 bits.extend(bytes((number >> 3) + 1 - len(bits)))
             bits[number >> 3] |= 1 << (number & 7)
-            self._holders[content] = bits
+            self.holders_by_content[content] = bits
         host.held += 1
         host.held_bytes += self.contents.sizes[content]
         self.pairs += 1
@@ -321,21 +317,21 @@ class DataIndex:
             self.listener.on_gained(content, host)
 
     def _lose(self, host: HostRecord, content: int) -> None:
-        number, holders = host.number, self._holders[content]
+        number, holders = host.number, self.holders_by_content[content]
         if type(holders) is int:
-            self._holders[content] = _NOBODY
+            self.holders_by_content[content] = _NOBODY
         elif type(holders) is tuple:
             left = tuple([one for one in holders if one != number])
-            self._holders[content] = left if len(left) > 1 else left[0]
+            self.holders_by_content[content] = left if len(left) > 1 else left[0]
         else:
             assert isinstance(holders, bytearray)
             holders[number >> 3] &= ~(1 << (number & 7)) & 0xFF
             if sum(bits.bit_count() for bits in holders) <= _FEW // 2:
-                self._holders[content] = tuple(self.holders(content))
+                self.holders_by_content[content] = tuple(self.holders(content))
         host.held -= 1
         host.held_bytes -= self.contents.sizes[content]
         self.pairs -= 1
-        if self._holders[content] == _NOBODY:
+        if self.holders_by_content[content] == _NOBODY:
             if self._files[content] and self.listener is not None:
                 self.listener.on_lost(content)
             self._forget_unneeded(content)
@@ -353,7 +349,7 @@ class DataIndex:
         self._forget_unneeded(content)
 
     def _forget_unneeded(self, content: int) -> None:
-        if self._holders[content] == _NOBODY and not self._files[content]:
+        if self.holders_by_content[content] == _NOBODY and not self._files[content]:
             self.contents.remove(content)
 
 

@@ -18,6 +18,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import count, islice
+from math import inf
 from typing import Final
 
 from bough.core.data.data_index import DataIndex, HostRecord
@@ -31,6 +32,7 @@ _SLICE: Final = 4096  # ready tasks that are taken up in one turn
 _CONTENTS: Final = 3  # of a place that are looked at for one decision
 _READERS: Final = 8  # of each of these
 _NAMED: Final = 64  # places that are named as holders of one task's input
+_COSTED: Final = 8  # holders of a content, and executors of a holder, that are asked when they may want work
 _UNHELD: Final = 16  # tasks without any data that are looked at for one decision
 _REASONS: Final = 10_000  # spans of which it is known why they are where they are
 _WAITING: Final = 1024  # tasks that a policy may walk through in one turn
@@ -64,11 +66,12 @@ class Unit:
 class Place:
     """A host or a site, and what it holds that is wanted."""
 
-    __slots__ = ("hosts", "listed", "name", "wanted")
+    __slots__ = ("hosts", "listed", "name", "only", "wanted")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.hosts: dict[int, HostRecord] = {}
+        self.only = -1  # the number of its host, if it has one
         self.wanted: list[tuple[int, int, int]] = []  # a heap: size (negated), when it came, content
         self.listed: set[int] = set()  # the contents in it
 
@@ -83,6 +86,7 @@ class AffinityIndex:
         self._by_site = needs.place == "site"
         self._executors = executors
         self.is_used = False  # something that declares inputs was ready once
+        self.roomy: dict[int, ExecutorRecord] = {}  # that got room since it was last looked, see `with_room`
         self._new: deque[list[object]] = deque()  # record, start, stop, when: what became ready and is not taken up
         self.units: OrderedDict[tuple[int, int], Unit] = OrderedDict()  # in the order they became ready
         self._readers: dict[int, dict[int, list[Unit]]] = {}  # by run and file
@@ -129,7 +133,7 @@ class AffinityIndex:
         readers = self._readers.get(run)
         if readers is None:
             readers = self._readers[run] = {}
-        contents, held = data.contents_in(run) or _NO_FILES, False
+        contents, held = data.contents_by_run.get(run, _NO_FILES), False
         for file in files:
             known = readers.get(file)
             if known:
@@ -189,6 +193,7 @@ class AffinityIndex:
         place = self._place_of.pop(host.number, None)
         if place is not None:
             del place.hosts[host.number]
+            place.only = next(iter(place.hosts)) if len(place.hosts) == 1 else -1
             if not place.hosts:
                 del self._places[place.name]
 
@@ -219,6 +224,15 @@ class AffinityIndex:
         del self._expected[at]
         insort(self._expected, (expected, executor.id))
 
+    def with_room(self, open_executors: Mapping[int, ExecutorRecord]) -> Iterator[ExecutorRecord]:
+        """The executors that have room for a task that needs a core; those that got it first come first."""
+        roomy = self.roomy
+        for number, executor in list(roomy.items()):
+            if number in open_executors and has_room(executor):
+                yield executor
+            else:
+                roomy.pop(number, None)
+
     # --- questions -------------------------------------------------------------------------------
 
     def weight(self, content: int) -> int:
@@ -245,6 +259,7 @@ class AffinityIndex:
             if place is None:
                 place = self._places[name] = Place(name)
             place.hosts[number] = host
+            place.only = number if len(place.hosts) == 1 else -1
             self._place_of[number] = place
         return place
 
@@ -253,30 +268,38 @@ class AffinityIndex:
         if self.frozen:
             return place.name in self._then.get(content, ())
         holds = self.data.holds
-        if len(place.hosts) == 1:
-            (only,) = place.hosts
-            return holds(content, only)
+        if place.only >= 0:
+            return holds(content, place.only)
         if self.data.is_common(content):
             return any(holds(content, host) for host in place.hosts)
         return any(host in place.hosts for host in self.data.holders(content))
 
     def measure(self, unit: Unit, place: Place | None) -> tuple[int, int]:
         """How much of what is known of a task's input is at a place, and how much it is in all."""
-        contents = self.data.contents_in(unit.run) or _NO_FILES
-        sizes, by_files, here, total, known = self.data.contents.sizes, self.by_files, 0, 0, len(contents)
+        data = self.data
+        contents = data.contents_by_run.get(unit.work.group.workflow.run, _NO_FILES)
+        sizes, by_files, here, total, known = data.contents.sizes, self.by_files, 0, 0, len(contents)
+        only = place.only if place is not None and not self.frozen else -1
         for file in unit.files:
             content = contents[file] if file < known else _UNKNOWN
             if content == _UNKNOWN:
                 continue
             weight = 1 if by_files else sizes[content] or 1
             total += weight
-            if place is not None and self.is_at(content, place):
+            if only >= 0:  # as `is_at`, without calls: for most places it is all that a decision costs
+                holders = data.holders_by_content[content]
+                if type(holders) is int:
+                    if holders == only:
+                        here += weight
+                elif only in holders if type(holders) is tuple else data.holds(content, only):
+                    here += weight
+            elif place is not None and self.is_at(content, place):
                 here += weight
         return here, total
 
     def contents_of(self, unit: Unit) -> Iterator[int]:
         """The contents of a task's input, as far as they are known."""
-        contents = self.data.contents_in(unit.run) or _NO_FILES
+        contents = self.data.contents_by_run.get(unit.run, _NO_FILES)
         for file in unit.files:
             if file < len(contents) and contents[file] != _UNKNOWN:
                 yield contents[file]
@@ -337,13 +360,56 @@ class AffinityIndex:
 
     def waiting(self) -> Iterator[Unit]:
         """The first ready tasks with inputs, in the order they became ready; what was placed meanwhile is left out."""
-        units = self.units
-        some = list(islice(units.items(), _WAITING))
-        for key, unit in some:
-            if unit.is_ready:
-                yield unit
-            else:
-                units.pop(key, None)
+        units, seen, size = self.units, 0, 4
+        while seen < _WAITING:
+            some = list(islice(units.items(), seen, seen + size))
+            if not some:
+                return
+            before = len(units)
+            for key, unit in some:
+                if unit.is_ready:
+                    yield unit
+                else:
+                    units.pop(key, None)
+            seen += max(0, len(some) - (before - len(units)))  # those that are still there
+            size *= 4
+
+    def most_held(self, unit: Unit) -> int:
+        """The most of a task's input that any place holds; of a content that many hold some are looked at."""
+        if self._by_site:
+            return max(self.holders(unit).values(), default=0)
+        scores: dict[int, int] = {}
+        data = self.data
+        for content in self.contents_of(unit):
+            weight, holders = self.weight(content), data.holders_by_content[content]
+            if type(holders) is int:
+                if holders >= 0:
+                    scores[holders] = scores.get(holders, 0) + weight
+                continue
+            for host in holders if type(holders) is tuple else islice(data.holders(content), _NAMED):
+                scores[host] = scores.get(host, 0) + weight
+        return max(scores.values(), default=0)
+
+    def soonest_cost(self, unit: Unit, except_at: Place | None, rate: float, now: Seconds, latest: Seconds) -> float:
+        """The least of the time until a holder may ask for work, up to `latest`, and `rate` for all it has not."""
+        scores: dict[int, int] = {}
+        data, total = self.data, 0
+        for content in self.contents_of(unit):
+            weight = self.weight(content)
+            total += weight
+            for host in islice(data.holders(content), _COSTED):
+                scores[host] = scores.get(host, 0) + weight
+        least, gaps = inf, self._gaps
+        for host, here in scores.items():
+            there = data.by_number[host]
+            if there is None or (except_at is not None and host in except_at.hosts):
+                continue
+            for number in islice(there.executors, _COSTED):
+                known = gaps.get(number)
+                when = known[3] if known is not None and known[3] > now else now
+                if when <= latest:
+                    least = min(least, when - now + (total - here) * rate)
+        return least
 
     def holders(self, unit: Unit) -> dict[str, int]:
         """How much of a task's input is where; of contents that many hold only some holders."""
@@ -375,6 +441,13 @@ class AffinityIndex:
         for at in reversed(gone):
             self._gaps.pop(self._expected.pop(at)[1], None)
         return found
+
+
+def has_room(executor: ExecutorRecord) -> bool:
+    """Whether a core is free, or a short task may wait for one."""
+    if executor.cores_free > 0 or executor.wide:
+        return True
+    return executor.load < executor.backlog_limit and executor.long_cores < executor.capacity.cores
 
 
 def files_read(record: Record, element: int) -> Sequence[int]:

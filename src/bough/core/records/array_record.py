@@ -87,8 +87,18 @@ class ArrayRecord(msgspec.Struct, eq=False):
     queue_key: tuple[object, ...] = ()  # its valid entry in the ready queue
     has_gaps: bool = False  # `ready_ranges` and `given_back` may hold elements that went out of turn, see `skip_gaps`
     read_table: ReadTable | None = None  # made when it is first asked for
+    short_spec: ArraySpec | None = None  # likewise: see `spec_for_executors`
 
     is_array = True
+
+    @property
+    def spec_for_executors(self) -> ArraySpec:
+        """The spec without what only the core needs: which element reads which file."""
+        if self.spec.reads is None:
+            return self.spec
+        if self.short_spec is None:
+            self.short_spec = msgspec.structs.replace(self.spec, reads=None)
+        return self.short_spec
 
     def files_of(self, index: int) -> Sequence[int]:
         """The numbers of the files that an element reads."""

@@ -126,7 +126,9 @@ class Placement:
             note_data(state.affinity, fact, record, executor)
         lifecycle.place_elements(state, fact, record, executor)
         pages = record.pages(start, stop)
-        spec = record.spec if not record.queue.needs.queue else capped(record.spec, record.queue.named)
+        spec = record.spec_for_executors
+        if record.queue.needs.queue:
+            spec = capped(spec, record.queue.named)
         self._orders.append(SendSpan(executor.id, span, spec, start, stop, attempt, pages, runtime.mean, watch=watch))
 
     def _place_tasks(self, records: list[TaskRecord], executor: ExecutorRecord, *, fits: bool) -> None:

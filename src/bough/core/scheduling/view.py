@@ -7,13 +7,13 @@ Rule: a question changes no answer. What a policy wants left out belongs to the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from random import Random
 from typing import Final, cast
 
 from bough.core.data.data_index import ORIGIN, DataIndex, HostRecord
-from bough.core.records.affinity_index import AffinityIndex, Unit
+from bough.core.records.affinity_index import AffinityIndex, Unit, has_room
 from bough.core.records.array_record import READY, ArrayRecord, Record
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.ready_queue import Entry, LimitTree, ReadyQueue, is_valid
@@ -64,7 +64,7 @@ class StateView:
         avoided = state.avoided_by(record) if record.avoid else ()
         later: ExecutorRecord | None = None
         barred = False
-        for executor in state.open_executors.values():
+        for executor in self._with_room() if queue.cores else state.open_executors.values():
             if excluding and executor.id in excluding:
                 continue
             late = executor.until and not executor.ends_before(record, self._now)
@@ -85,7 +85,7 @@ class StateView:
 
     def executors(self) -> list[ExecutorView]:
         """Every executor that may take something."""
-        return list(self._state.open_executors.values())
+        return list(self._with_room())
 
     def most_free(self, needs: Needs) -> ExecutorView | None:
         """The executor with the most free cores, among those that could ever fit these needs."""
@@ -103,10 +103,15 @@ class StateView:
         affinity = self._state.affinity
         return StateDataView(self, self._state, affinity) if affinity is not None and affinity.units else None
 
+    def _with_room(self) -> Iterable[ExecutorRecord]:
+        """The executors that may take something; if files are declared, none is among them that is full."""
+        affinity, there = self._state.affinity, self._state.open_executors
+        return affinity.with_room(there) if affinity is not None and affinity.is_used else there.values()
+
     @property
     def has_room(self) -> bool:
         """Whether any executor may take something."""
-        return bool(self._state.open_executors)
+        return any(True for _ in self._with_room())
 
     def ask_again(self, when: Seconds) -> None:
         """Ask the policy again at a time, whatever happens until then."""
@@ -116,7 +121,7 @@ class StateView:
     def busy_share(self) -> float:
         """The part of all cores that is not free."""
         cores = self._state.cores
-        free = sum([max(0.0, executor.cores_free) for executor in self._state.open_executors.values()])
+        free = sum([max(0.0, executor.cores_free) for executor in self._with_room()])
         return 1.0 - free / cores if cores else 1.0
 
     # --- what the core does between two wishes -------------------------------------------------------
@@ -177,10 +182,10 @@ class StateDataView:
 
     def openings(self) -> list[ExecutorView]:
         """Executors that may take something, where some ready task has data."""
-        affinity, there = self._affinity, self._state.open_executors
+        affinity = self._affinity
         return [
             executor
-            for executor in there.values()
+            for executor in affinity.with_room(self._state.open_executors)
             if (place := affinity.place_of(executor)) is not None and place.wanted
         ]
 
@@ -188,8 +193,9 @@ class StateDataView:
         """The task that has the most of its input where an executor is, among some that could go there now."""
         affinity, record = self._affinity, self._state.executors[executor.id]
         place = affinity.place_of(record)
-        if place is None:
+        if place is None or not has_room(record):
             return None
+        view, offer = self._view, None
         best: DataMatch | None = None
         best_key = (0, 0)
         for units in affinity.candidates(place):
@@ -200,11 +206,11 @@ class StateDataView:
                     match = DataMatch(unit, here, total)  # type: ignore[arg-type]
                     if accept is not None and not accept(match):
                         continue
-                    best, best_key = match, key
+                    best, best_key, offer = match, key, view.offer
                     if here == total and not unit.work.priority:
                         return best
         if best is not None:
-            self.could_go(best.task, executor)  # the offer that the wish is compared with
+            view.offer, view.offered_element = offer, best.task.element
         return best
 
     def some_here(self, executor: ExecutorView, most: int) -> list[DataMatch]:
@@ -212,7 +218,7 @@ class StateDataView:
         affinity = self._affinity
         place = affinity.place_of(self._state.executors[executor.id])
         found: list[DataMatch] = []
-        if place is not None:
+        if place is not None and self.has_room(executor):
             for units in affinity.candidates(place):
                 for unit in units:
                     if self.could_go(unit, executor):  # type: ignore[arg-type]
@@ -262,6 +268,21 @@ class StateDataView:
             soonest = min([affinity.expected(number, now) for number in there], default=now)
             found.append(HolderView(name, amount, soonest))
         return found
+
+    def most_held(self, task: DataTask) -> float:
+        """The most of a task's input that any place holds."""
+        return self._affinity.most_held(cast("Unit", task))
+
+    def has_room(self, executor: ExecutorView) -> bool:
+        """Whether an executor may take something."""
+        record = self._state.executors[executor.id]
+        return record.id in self._state.open_executors and has_room(record)
+
+    def cost_elsewhere(self, task: DataTask, executor: ExecutorView, rate: float, latest: Seconds) -> float:
+        """What waiting for a holder elsewhere would cost."""
+        affinity = self._affinity
+        place = affinity.place_of(self._state.executors[executor.id])
+        return affinity.soonest_cost(cast("Unit", task), place, rate, self._view.now, latest)
 
     def executor_at(self, task: DataTask, place: str) -> ExecutorView | None:
         """An executor at a place that would take a task now."""

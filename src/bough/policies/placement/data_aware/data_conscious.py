@@ -29,7 +29,7 @@ from bough.policy.data_scheduling import overdue, plain_first, wish_for
 from bough.policy.interface import DataNeeds, DataTask, DataView, ExecutorView, Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order
 
-_LOCAL = 4  # tasks with data where an executor is that are compared
+_LOCAL = 3  # tasks with data where an executor is that are compared
 _Weight = Annotated[float, Meta(ge=0, le=1e9)]
 
 
@@ -64,7 +64,7 @@ class DataConscious(msgspec.Struct, frozen=True):
         yield from overdue(view, data, self.hold)
         next_ones = data.next_arrivals(self.arrivals + 1)
         for executor in view.executors():
-            while (task := self._best(view, data, executor, next_ones)) is not None:
+            while data.has_room(executor) and (task := self._best(view, data, executor, next_ones)) is not None:
                 yield wish_for(task, executor)
         yield from plain_first(view)
 
@@ -80,26 +80,21 @@ class DataConscious(msgspec.Struct, frozen=True):
                 return unheld
             some = islice(data.waiting(), self.window)
         best: DataTask | None = None
-        most = 0.0
+        most, rate = 0.0, self.penalty / (data.rate_to(executor) or self.rate)
         for task in some:
-            priority = self._priority(view, data, task, executor, soon)
+            priority = self._priority(view, data, task, executor, soon, rate)
             if priority >= most and (best is None or priority > most) and data.could_go(task, executor):
                 best, most = task, priority
         return best
 
-    def _priority(
-        self, view: View, data: DataView, task: DataTask, executor: ExecutorView, soon: list[Seconds]
+    def _priority(  # noqa: PLR0917 called for every decision
+        self, view: View, data: DataView, task: DataTask, executor: ExecutorView, soon: list[Seconds], rate: float
     ) -> float:
         now = view.now
-        rate = self.penalty / (data.rate_to(executor) or self.rate)
         found = data.match(task, executor)
         cost_here = (found.total - found.here) * rate
         later = cost_here
         if soon:
-            later = soon[0] - now + found.total * rate
-            own = data.place_name(executor)
-            for holder in data.holders(task):
-                if holder.place != own and holder.ready_at <= soon[-1]:
-                    later = min(later, holder.ready_at - now + (found.total - holder.amount) * rate)
+            later = min(soon[0] - now + found.total * rate, data.cost_elsewhere(task, executor, rate, soon[-1]))
         waited = self.age * (now - task.since) / self.latency
         return self.affinity * (later - cost_here) + waited + self.dependents * task.work.dependents_count

@@ -17,7 +17,7 @@ from bough.model.bounds import Duration
 from bough.policy.data_scheduling import at_data
 from bough.policy.falkon_dispatch import has_most, max_cache_hit
 from bough.policy.interface import DataNeeds, DataView, Place, ReadyWork, View
-from bough.policy.list_scheduling import in_order
+from bough.policy.list_scheduling import in_order, while_room
 
 
 class GoodCacheCompute(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class GoodCacheCompute(msgspec.Struct, frozen=True):
         yield from at_data(data, lambda found: has_most(data, found))
         if view.has_room and view.busy_share() < self.threshold:
             yield from at_data(data)
-            for wish in islice(in_order(view), self.window):
+            for wish in islice(while_room(view), self.window):
                 if view.busy_share() >= self.threshold:
                     break
                 yield wish

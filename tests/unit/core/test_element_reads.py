@@ -1,0 +1,132 @@
+"""Elements of arrays that say what they read: packed, checked, numbered, and placed one by one."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+
+from bough.core.records.array_record import READY
+from bough.model.element_reads import ElementReads, ReadTable, pack_reads, why_wrong
+from bough.model.events import news
+from bough.model.events.facts import ExecutorJoined, Placed
+from bough.model.ids import ExecutorId, FileId
+from bough.model.resources import Needs
+from bough.policy.interface import DataNeeds, Place
+from bough.testing.builders import array, executor, limits
+from tests.unit.core.core_bench import Bench
+
+
+def test_what_is_packed_is_found_by_element() -> None:
+    rows = [["/a"], ["/b", "/a"], [], ["/c", "/c"]]
+    packed = pack_reads(rows)
+    assert packed is not None
+    assert (packed.files, len(packed.stops)) == (("/a", "/b", "/c"), 16)
+    assert why_wrong(packed, 4, is_open=False) == ""
+    numbered = msgspec.structs.replace(packed, files=(7, 8, 9))
+    table = ReadTable(numbered, 4)
+    assert [list(table.of(element)) for element in range(6)] == [[7], [8, 7], [], [9], [], []]
+
+
+def test_equally_many_reads_need_no_ends() -> None:
+    packed = pack_reads([["/a", "/b"], ["/b", "/c"]])
+    assert packed is not None
+    assert packed.stops == b""
+    table = ReadTable(msgspec.structs.replace(packed, files=(1, 2, 3)), 2)
+    assert [list(table.of(element)) for element in range(3)] == [[1, 2], [2, 3], []]
+    assert pack_reads([[], []]) is None
+    ends = pack_reads([["/a"], ["/b"]], is_open=True)
+    assert ends is not None
+    assert why_wrong(ends, 1, is_open=True) == ""
+    assert why_wrong(ends, 1, is_open=False)
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        ElementReads(("/a",), b"\0\0\0"),
+        ElementReads(("/a",), b"\0\0\0\0" * 3),
+        ElementReads(("/a",), b"\1\0\0\0" * 2),
+        ElementReads(("/a",), b"\0\0\0\0" * 2, b"\2\0\0\0\1\0\0\0"),
+        ElementReads(("/a",), b"\0\0\0\0" * 2, b"\1\0\0\0\1\0\0\0"),
+        ElementReads(("/a",), b"\0\0\0\0" * 2, b"\1\0\0\0"),
+        ElementReads((FileId(1),), b"\0\0\0\0" * 2),
+        ElementReads((), b"\0\0\0\0" * 2),
+    ],
+)
+def test_reads_that_do_not_fit_are_refused(reads: ElementReads) -> None:
+    Bench(1).refuse(array(1, 2, reads=reads))
+
+
+def test_files_of_elements_are_numbered_with_those_of_tasks() -> None:
+    bench = Bench(0)
+    bench.submit(array(1, 2, reads=pack_reads([["/x"], ["/y"]])))
+    files = bench.machine.state.workflows[1].files
+    assert [file.path for file in files.all()] == ["/x", "/y"]
+    record = bench.machine.state.records[1]
+    assert [list(record.files_of(element)) for element in (0, 1)] == [[1], [2]]
+    assert record.spec_for_executors.reads is None
+
+
+class Wishes:
+    """Places the elements that it is told, and nothing else."""
+
+    data_needs = DataNeeds()
+
+    def __init__(self) -> None:
+        self.wanted: list[Place] = []
+
+    def rank(self, work: object, /) -> float:
+        return 0.0
+
+    def place(self, view: object, /) -> list[Place]:
+        wanted, self.wanted = self.wanted, []
+        return wanted
+
+
+def test_a_given_element_goes_out_of_turn_and_an_unlawful_wish_is_passed_over() -> None:
+    policy = Wishes()
+    bench = Bench(4, policy=policy)
+    bench.submit(array(1, 10))
+    policy.wanted = [Place(1, 1, 1, start=7), Place(1, 1, 1, start=7), Place(1, 1, 1, start=99), Place(1, 1, 2, start=2)]
+    placed = [fact for fact in bench.tell(executor(2)).facts if isinstance(fact, Placed)]
+    assert [(fact.start, fact.stop) for fact in placed] == [(7, 8), (2, 3)]  # one at a time: the run time is unknown
+    policy.wanted = [Place(1, 2), Place(1, 2)]
+    placed = [fact for fact in bench.tell(executor(3)).facts if isinstance(fact, Placed)]
+    assert [fact.start for fact in placed] == [0, 1]
+    policy.wanted = [Place(1, 3), Place(1, 3)]
+    placed = [fact for fact in bench.tell(executor(4)).facts if isinstance(fact, Placed)]
+    assert [fact.start for fact in placed] == [3, 4]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_order_of_elements_gives_each_once(seed: int) -> None:
+    """Elements go out in any order, fail, come back, are cancelled and held; the laws hold after every turn."""
+    dice, policy = Random(seed), Wishes()
+    bench = Bench(0, policy=policy)
+    bench.tell(ExecutorJoined(ExecutorId(1), "s", "h", 1, Needs(cores=6)))
+    bench.submit(array(1, 30, limits=limits(retries=2)))
+    record = bench.machine.state.records[1]
+    for _ in range(120):
+        ready = [element for element in range(30) if record.state_of(element) == READY]
+        policy.wanted = [Place(1, 1, 1, start=dice.choice(ready)) for _ in range(2) if ready]
+        policy.wanted += [Place(1, 1)] if dice.random() < 0.3 else []
+        spans = list(bench.machine.state.spans.values())
+        deed = dice.random()
+        if not spans or deed < 0.1:
+            bench.machine.state.due = True
+            bench.tell()
+            continue
+        span = dice.choice(spans)
+        index = span.left[0][0]
+        if deed < 0.6:
+            bench.tell(news.WorkSucceeded(span.id, index, index + 1, 10.0))
+        elif deed < 0.8:
+            bench.tell(news.WorkReturned(span.id, index, index + 1))
+        else:
+            bench.fail(1, index)
+        if dice.random() < 0.05:
+            bench.restart()
+            record = bench.machine.state.records[1]
+    policy.wanted = []
