@@ -64,6 +64,7 @@ class FileLocated(msgspec.Struct, frozen=True, array_like=True, tag="loc"):
     size: Count = 0
     error: Text = ""
     peers: Annotated[list[PeerHint], Meta(max_length=MOST_PEERS)] = []
+    wanted: Count = 0  # about how many tasks that wait read the same content
 
 
 class FailedPeer(msgspec.Struct, frozen=True, array_like=True):

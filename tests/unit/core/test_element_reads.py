@@ -89,7 +89,12 @@ def test_a_given_element_goes_out_of_turn_and_an_unlawful_wish_is_passed_over() 
     policy = Wishes()
     bench = Bench(4, policy=policy)
     bench.submit(array(1, 10))
-    policy.wanted = [Place(1, 1, 1, start=7), Place(1, 1, 1, start=7), Place(1, 1, 1, start=99), Place(1, 1, 2, start=2)]
+    policy.wanted = [
+        Place(1, 1, 1, start=7),
+        Place(1, 1, 1, start=7),
+        Place(1, 1, 1, start=99),
+        Place(1, 1, 2, start=2),
+    ]
     placed = [fact for fact in bench.tell(executor(2)).facts if isinstance(fact, Placed)]
     assert [(fact.start, fact.stop) for fact in placed] == [(7, 8), (2, 3)]  # one at a time: the run time is unknown
     policy.wanted = [Place(1, 2), Place(1, 2)]

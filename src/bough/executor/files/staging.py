@@ -391,6 +391,8 @@ class Staging:
         if message.error:
             self._fail(request, message.error)
             return
+        if self._transfers is not None:
+            self._transfers.want(message.digest, message.wanted)
         self._want_content(request, path, message.digest, message.size, message.peers)
 
     def _want_content(

@@ -66,6 +66,10 @@ class StoredFiles:
         """The bytes of a content; -1 when it is not here."""
         return await self.in_thread(self._store.size, digest)
 
+    def size_now(self, digest: bytes) -> int:
+        """The same, for one who is in a thread."""
+        return self._store.size(digest)
+
     async def read(self, digest: bytes, offset: int, length: int) -> bytes:
         """A piece of a content."""
         return await self.in_thread(self._store.read, digest, offset, length)
