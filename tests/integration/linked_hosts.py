@@ -57,9 +57,8 @@ class LinkedHosts:
         burst = "256k" if rate.endswith("gbit") else "64k"
         for number, name in enumerate(self._names):
             for place, device in ((name, "e0"), (self._bridge, f"p{number}")):
-                shell(
-                    f"ip netns exec {place} tc qdisc replace dev {device} root tbf rate {rate} burst {burst} latency 100ms"
-                )
+                queue = f"tbf rate {rate} burst {burst} latency 100ms"
+                shell(f"ip netns exec {place} tc qdisc replace dev {device} root {queue}")
 
     @staticmethod
     def address(number: int) -> str:
