@@ -25,6 +25,7 @@ from bough.wire import (
     file_messages,
     handshake,
     here_questions,
+    peer_messages,
     questions,
     relay_channels,
 )
@@ -85,6 +86,11 @@ _DIRECTIONS = (
         ),
     ),
     ("Server to relay", relay_channels.ToRelay, ""),
+    (
+        "Executor to executor",
+        peer_messages.AskContent | peer_messages.ContentComes,
+        "By a TLS connection of its own: the reader asks, and gets the answer and then the bytes.",
+    ),
 )
 _NOT_FROM_EXECUTORS = {file_messages.PutPiece}  # in a union with what executors say, but only clients say it
 

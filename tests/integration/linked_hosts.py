@@ -57,9 +57,8 @@ class LinkedHosts:
         burst = "256k" if rate.endswith("gbit") else "64k"
         for number, name in enumerate(self._names):
             for place, device in ((name, "e0"), (self._bridge, f"p{number}")):
-                shell(
-                    f"ip netns exec {place} tc qdisc replace dev {device} root tbf rate {rate} burst {burst} latency 100ms"
-                )
+                queue = f"tbf rate {rate} burst {burst} latency 100ms"
+                shell(f"ip netns exec {place} tc qdisc replace dev {device} root {queue}")
 
     @staticmethod
     def address(number: int) -> str:
@@ -91,7 +90,7 @@ class LinkedHosts:
         return int(found[0]["stats64"]["tx"]["bytes"])
 
     def close(self) -> None:
-        """End and remove all."""
+        """End and remove all; what is removed already does no harm."""
         for process in reversed(self.processes):
             process.terminate()
         for process in self.processes:
@@ -115,11 +114,15 @@ class LinkedService:
         os.environ["BOUGH_HOME"] = str(self.home)
         os.environ.pop("BOUGH_SERVER", None)
         self.python = [sys.executable, "-m", "bough.cli.main"]
-        words = [*self.python, "server", "start", "--listen", f"{hosts.address(0)}:0"]
-        hosts.spawn(0, words, "server.log")
+        self.start("0")
         until((self.home / "server" / "server.json").exists, "the server")
         self.access = folder / "execute.json"
         self.bough("server", "access", "--role", "execute", "--output", str(self.access))
+
+    def start(self, port: str) -> None:
+        """Start the server."""
+        words = [*self.python, "server", "start", "--listen", f"{self.hosts.address(0)}:{port}"]
+        self.hosts.spawn(0, words, "server.log")
 
     @property
     def socket(self) -> str:

@@ -256,3 +256,57 @@ def test_without_a_right_ticket_a_peer_gives_nothing(farm: Farm) -> None:
     words = [*farm.hosts.words(2), sys.executable, "-c", text, farm.hosts.address(1), str(port), copy.name]
     said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
     assert said == "the ticket is not valid\n" * 2
+
+
+def test_a_server_that_is_gone_and_back_goes_on_sending(farm: Farm) -> None:
+    farm.hosts.shape("50mbit")
+    farm.executor(1)
+    farm.ready(1)
+    digest = write(farm.here / "big.bin", 24)
+    server = json.loads((farm.service.home / "server" / "server.json").read_bytes())
+    with farm.session("gone") as s:
+        sent, task = farm.hosts.sent(0), farm.read(s, 1)
+        until(lambda: farm.hosts.sent(0) - sent > 4 * MB, "the transfer")
+        os.kill(server["pid"], signal.SIGKILL)
+        until(lambda: farm.hosts.processes[0].poll() is not None, "the server's end")
+        farm.service.start(server["address"].rpartition(":")[2])
+        assert task.result(120).stdout.split()[0] == digest
+
+
+def test_a_full_disk_under_the_cache_is_a_matter_of_the_site_and_the_task_goes_elsewhere(farm: Farm) -> None:
+    small = farm.folder / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(small)], check=True)
+    try:
+        farm.service.executor(1, "--resource", "any=9", "--cache-dir", str(small))
+        farm.service.executor(2, "--resource", "any=9")
+        farm.ready(2)
+        digest = write(farm.here / "big.bin", 4)
+        with farm.session("full") as s:
+            tasks = [s.command(f"sha256sum < {{x:r}}; echo {n}", x="big.bin", resources={"any": 1}) for n in range(4)]
+            assert [task.result(120).stdout.split()[0] for task in tasks] == [digest] * 4
+    finally:
+        farm.close()
+        subprocess.run(["umount", "-l", str(small)], check=False)
+
+
+def test_a_transfer_process_that_is_killed_is_started_again(farm: Farm) -> None:
+    farm.hosts.shape("50mbit")
+    farm.executor(1)
+    farm.ready(1)
+    digest = write(farm.here / "big.bin", 24)
+    with farm.session("restarted") as s:
+        sent, task = farm.hosts.sent(0), farm.read(s, 1)
+        until(lambda: farm.hosts.sent(0) - sent > 4 * MB, "the transfer")
+        executor = farm.executor_pid(1)
+        found = subprocess.run(["pgrep", "-P", str(executor)], capture_output=True, text=True, check=True).stdout
+        parts = [
+            path
+            for pid in found.split()
+            for path in Path(f"/proc/{pid}/fd").glob("*")
+            if os.path.realpath(path).endswith(".part")
+        ]
+        (pid,) = {int(path.parts[2]) for path in parts}
+        os.kill(pid, signal.SIGKILL)
+        assert task.result(120).stdout.split()[0] == digest
+    assert "transfers-died" in (farm.folder / "executor-1.log").read_text()

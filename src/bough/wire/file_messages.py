@@ -66,6 +66,7 @@ class FileLocated(msgspec.Struct, frozen=True, array_like=True, tag="loc"):
     error: Text = ""
     folder: bool = False  # the content is the archive of a folder
     peers: Annotated[list[PeerHint], Meta(max_length=MOST_PEERS)] = []
+    wanted: Count = 0  # about how many tasks that wait read the same content
 
 
 class FailedPeer(msgspec.Struct, frozen=True, array_like=True):

@@ -718,6 +718,12 @@ class Queries:
         found = [data.by_number[number] for number in data.holders(content)]
         return [Holder(host.site, host.host, tuple(host.executors)) for host in found if host is not None]
 
+    def waiting_readers(self, digest: bytes) -> int:
+        """About how many ready tasks read a content; 0 also where the policy does not look at data."""
+        affinity, data = self._state.affinity, self._state.data
+        content = data.contents.find(digest) if affinity is not None else -1
+        return affinity.count_readers(data.files_of(content)) if affinity is not None and content >= 0 else 0
+
     def file_content(self, run: int, file: int) -> tuple[bytes, int] | None:
         """The digest and the size of what a file of a workflow holds; None: nobody has read it."""
         table = self._state.data.contents

@@ -15,7 +15,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, insort
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import count, islice
 from math import inf
@@ -179,6 +179,10 @@ class AffinityIndex:
                 if place is not None:
                     self._offer(place, content)
                 return
+
+    def count_readers(self, files: Iterable[tuple[int, int]]) -> int:
+        """About how many that are ready read one of some files; those that began since may be among them."""
+        return sum(len(self._readers.get(run, {}).get(file, ())) for run, file in files)
 
     def on_lost(self, content: int) -> None:
         """Nobody holds a content any more."""

@@ -395,6 +395,8 @@ class Staging:
         if message.error:
             self._fail(request, message.error)
             return
+        if self._transfers is not None:
+            self._transfers.want(message.digest, message.wanted)
         peers = message.peers
         if path in request.message.fresh:  # it is sent for each task, whoever has it
             peers = []

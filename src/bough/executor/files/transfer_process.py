@@ -148,7 +148,9 @@ class TransferProcess:
             case ServeAs():
                 self._serve(message)
             case WantedContents():
-                self._cache.wanted = dict(message.counts)
+                self._cache.wanted.update(message.counts)
+                for digest in [digest for digest, count in message.counts if not count]:
+                    self._cache.wanted.pop(digest, None)
 
     def _say(self, message: FromTransfers) -> None:
         with self._send_lock:

@@ -62,7 +62,7 @@ class CheckCopy(msgspec.Struct, frozen=True, array_like=True, tag="c"):
 
 
 class WantedContents(msgspec.Struct, frozen=True, array_like=True, tag="w"):
-    """How many known tasks want contents; those that are not named are wanted by none."""
+    """How many known tasks want contents, by now; of those that are not named nothing is new."""
 
     counts: list[tuple[bytes, int]]
 

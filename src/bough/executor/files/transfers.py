@@ -79,6 +79,7 @@ class Transfers:
         self._reader = reader
         self._hear = hear
         self._orders: dict[int, BringContent | KeepOutput] = {}  # not answered
+        self._wanted: dict[bytes, int] = {}
         self._sock: socket.socket | None = None
         self._out = bytearray()
         self._pid = self._deaths = 0
@@ -104,9 +105,13 @@ class Transfers:
         if self._sock is None and self._deaths < _DEATHS:
             self._start()
 
-    def want(self, counts: dict[bytes, int]) -> None:
-        """How many known tasks want contents."""
-        self.say(WantedContents(list(counts.items())))
+    def want(self, digest: bytes, count: int) -> None:
+        """How many waiting tasks read a content, as the server has just said."""
+        if self._wanted.get(digest, 0) != count:
+            self._wanted[digest] = count
+            if not count:
+                del self._wanted[digest]
+            self.say(WantedContents([(digest, count)]))
 
     def _start(self) -> None:
         self._sock, theirs = socket.socketpair()
@@ -127,6 +132,8 @@ class Transfers:
         self._frames = from_transfers_frames()
         self._out = bytearray()
         self._descriptors.add(self._sock.fileno(), partial(self._on_ready, self._sock))
+        if self._wanted:
+            self._out += frame(WantedContents(list(self._wanted.items())))
         for order in self._orders.values():
             self._out += frame(order)
         self._write()

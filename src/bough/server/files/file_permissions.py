@@ -19,8 +19,9 @@ from bough.model.commands.command import decode_call
 from bough.model.files import Manifest, is_tidy, unpack_manifest
 from bough.model.ids import ExecutorId, RecordId, SpanId, number_of
 from bough.model.outcomes import Output, ResultFile
-from bough.model.tasks import ArraySpec, Dep, Kind, On, TaskSpec
+from bough.model.tasks import ArraySpec, Dep, Item, Kind, On, TaskSpec
 from bough.server.turns.shell import Shell
+from bough.wire.file_messages import DIGEST
 
 _CALLS, _MANIFESTS, _ARRAYS = 256, 4, 8  # how many of each are kept ready
 K = TypeVar("K")
@@ -213,6 +214,20 @@ def _keep(kept: OrderedDict[K, T], key: K, value: T, most: int) -> None:
     kept[key] = value
     while len(kept) > most:
         kept.popitem(last=False)
+
+
+def sent_inputs(item: Item) -> dict[str, bytes]:
+    """The inputs of a task, or of all elements of an array, that its client has sent: digests by path."""
+    try:
+        if isinstance(item, ArraySpec):
+            reads = unpack_manifest(item.files).reads
+        elif isinstance(item, TaskSpec) and item.kind is Kind.COMMAND and item.reads and not item.payload_path:
+            reads = decode_call(item.payload).reads
+        else:
+            return {}
+    except (ValueError, msgspec.MsgspecError):
+        return {}  # it is said when the task wants them
+    return {path: digest for path, digest in reads.items() if len(digest) == DIGEST}
 
 
 def sees_directory(directory: str, token: str) -> bool:

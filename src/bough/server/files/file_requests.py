@@ -9,19 +9,19 @@ task are in their places.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from bough import logs
 from bough.errors import BoughError, StoreFailed, UserError
-from bough.model.events.facts import CheckpointKept
+from bough.model.events.facts import CheckpointKept, Fact, Submitted
 from bough.model.events.news import MOST_CONTENTS, FilesIdentified, IdentifiedFile
 from bough.model.files import hidden_path, is_url
-from bough.model.ids import FileId, Seconds, number_of
-from bough.model.tasks import Dep, Kind, On
+from bough.model.ids import FileId, RecordId, Seconds, number_of
+from bough.model.tasks import Dep, Item, Kind, On
 from bough.movers.content_store import IncomingContent
 from bough.movers.local import ContentCopy
-from bough.server.files.file_permissions import FilePermissions, TaskOnExecutor
+from bough.server.files.file_permissions import FilePermissions, TaskOnExecutor, sent_inputs
 from bough.server.files.peer_sources import PeerSources
 from bough.server.files.stored_files import StoredFiles, os_error_text
 from bough.server.files.url_contents import UrlContents
@@ -62,9 +62,11 @@ class FileRequests:
         self._permissions = FilePermissions(shell)
         self._urls = UrlContents(self._files, shell.info.folder("files"))
         self._sources = PeerSources(shell)
+        shell.on_facts.append(self._hear_submissions)
         self._pieces: dict[tuple[PeerConnection, int, int], asyncio.Future[FilePiece]] = {}
         self._tasks: dict[PeerConnection, set[asyncio.Task[None]]] = {}
         self._uploads: dict[tuple[PeerConnection, bytes], _Upload] = {}
+        self._identifying: set[asyncio.Task[None]] = set()
         self.handlers: dict[type[Question[Any]], Handler] = {
             questions.Have: self._answered_by(self._have),
             questions.Piece: self._answered_by(self._piece),
@@ -144,7 +146,8 @@ class FileRequests:
                 raise StoreFailed(f"its content {digest.hex()} is not in the store any more")
             self._identify(task.run, [(want.path, digest, size)])
             peers = self._sources.hints(executor, digest, size)
-            answer = FileLocated(want.request, digest, size, folder=folder, peers=peers)
+            wanted = self._shell.queries.waiting_readers(digest)
+            answer = FileLocated(want.request, digest, size, folder=folder, peers=peers, wanted=wanted)
         except (BoughError, OSError) as error:
             answer = FileLocated(want.request, error=f"{want.path}: {os_error_text(error)}")
         executor.connection.send(answer)
@@ -153,6 +156,34 @@ class FileRequests:
         """Others for a reader whose sources have failed."""
         peers = self._sources.hints(executor, find.digest, find.size, find.failed)
         executor.connection.send(FileLocated(find.request, find.digest, find.size, peers=peers))
+
+    def _hear_submissions(self, facts: Sequence[Fact]) -> None:
+        for fact in facts:
+            if type(fact) is Submitted and fact.files:
+                task = self._shell.loop.create_task(self._identify_submitted(fact.items))
+                self._identifying.add(task)
+                task.add_done_callback(self._identifying.discard)
+
+    async def _identify_submitted(self, items: Sequence[Item]) -> None:
+        """A client has sent files before it submitted what reads them: their contents are known."""
+        queries = self._shell.queries
+        for record, contents in (await self._files.in_thread(self._contents_sent, items)).items():
+            if queries.can_find(record):
+                self._identify(queries.run_of(record), contents)
+        if self._shell.dirty:
+            self._shell.flush()
+
+    def _contents_sent(self, items: Sequence[Item]) -> dict[RecordId, list[tuple[str, bytes, int]]]:
+        """What the tasks among some items read, as their client has sent it: path, digest and size. In a thread."""
+        found: dict[RecordId, list[tuple[str, bytes, int]]] = {}
+        sizes: dict[bytes, int] = {}
+        for item in items:
+            for path, digest in sent_inputs(item).items():
+                if digest not in sizes:
+                    sizes[digest] = self._files.size_now(digest)
+                if sizes[digest] >= 0:
+                    found.setdefault(item.id, []).append((path, digest, sizes[digest]))  # type: ignore[arg-type]
+        return found
 
     def _identify(self, run: int, contents: Iterable[tuple[str, bytes, int]]) -> None:
         """What files of a workflow hold became known: by path, digest and size."""

@@ -49,6 +49,7 @@ class StoredFiles:
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="files")
         self._said_full = -_SAY_AGAIN  # when it was last said that the disk is full
         self._seen: dict[str, tuple[tuple[int, int, int], bytes]] = {}  # path -> what it was, and its content
+        self._bringing: dict[tuple[str, tuple[int, int, int]], asyncio.Task[tuple[bytes, int]]] = {}
         self._removed: set[int] = set()  # runs that were removed, and whose contents were not
         shell.on_facts.append(self._hear_removals)
         shell.background.when_folded(self._find_removed)
@@ -68,6 +69,10 @@ class StoredFiles:
     async def size(self, digest: bytes) -> int:
         """The bytes of a content; -1 when it is not here."""
         return await self.in_thread(self._store.size, digest)
+
+    def size_now(self, digest: bytes) -> int:
+        """The same, for one who is in a thread."""
+        return self._store.size(digest)
 
     async def read(self, digest: bytes, offset: int, length: int) -> bytes:
         """A piece of a content."""
@@ -92,6 +97,13 @@ class StoredFiles:
         known = self._seen.get(path)
         if known is not None and known[0] == stamp and self._store.has(known[1]):
             return known[1], state.st_size
+        under_way = self._bringing.get((path, stamp))
+        if under_way is None:  # many that want the same file at once cause one reading of it
+            under_way = self._bringing[path, stamp] = self._loop.create_task(self._bring_in(path, stamp))
+            under_way.add_done_callback(lambda _: self._bringing.pop((path, stamp), None))
+        return await asyncio.shield(under_way)
+
+    async def _bring_in(self, path: str, stamp: tuple[int, int, int]) -> tuple[bytes, int]:
         digest, size = await self.in_thread(bring_in, self._store, path)
         if len(self._seen) >= _SEEN:
             self._seen.clear()
