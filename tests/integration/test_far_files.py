@@ -268,6 +268,16 @@ def test_what_a_command_wrote_at_length_outlives_its_executor(service: FarServic
     assert not list((service.folder / "one").rglob("*long*"))
 
 
+def test_a_command_that_is_submitted_by_hand_declares_files(service: FarService, here: Path) -> None:
+    service.far_executor("one")
+    (here / "data").mkdir()
+    (here / "data/a.csv").write_text("a\n")
+    words = ["--input", "data/*.csv", "--output", "made", "--wait", "--", "mkdir made; cp data/a.csv made/"]
+    service.bough("submit", *words)
+    service.bough("fetch")
+    assert (here / "made/a.csv").read_text() == "a\n"
+
+
 def test_files_of_a_feed_travel(service: FarService, here: Path) -> None:
     service.far_executor("one", cores=2)
     (here / "table").write_text("t\n")
