@@ -7,10 +7,12 @@ another machine. That takes root; without, these tests are skipped.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import socket
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -288,6 +290,16 @@ def test_what_a_command_wrote_at_length_outlives_its_executor(service: FarServic
         assert failed.stdout.endswith("\n100000\n")
 
     assert not list((service.folder / "one").rglob("*long*"))
+
+
+def test_a_command_that_is_submitted_by_hand_declares_files(service: FarService, here: Path) -> None:
+    service.far_executor("one")
+    (here / "data").mkdir()
+    (here / "data/a.csv").write_text("a\n")
+    words = ["--input", "data/*.csv", "--output", "made", "--wait", "--", "mkdir made; cp data/a.csv made/"]
+    service.bough("submit", *words)
+    service.bough("fetch")
+    assert (here / "made/a.csv").read_text() == "a\n"
 
 
 def test_files_of_a_feed_travel(service: FarService, here: Path) -> None:
@@ -606,6 +618,15 @@ class HandExecutor:
         return found
 
 
+def hostile_archive() -> bytes:
+    data = io.BytesIO()
+    with tarfile.open(mode="w", fileobj=data) as tar:
+        info = tarfile.TarInfo("../secret.txt")
+        info.size = 4
+        tar.addfile(info, io.BytesIO(b"evil"))
+    return data.getvalue()
+
+
 def test_an_executor_gets_and_writes_only_what_its_task_declared(service: FarService, here: Path) -> None:
     (here / "in.txt").write_text("in\n")
     (here / "secret.txt").write_text("secret\n")
@@ -639,6 +660,17 @@ def test_an_executor_gets_and_writes_only_what_its_task_declared(service: FarSer
             get = executor.hear(GetPiece)
             executor.say(FilePiece(4, get.offset, b"liar"))
             assert "not what was announced" in executor.hear(FilesKept).error
+            evil = hostile_archive()
+            offered = MadeFile(
+                str(here / "out1.txt"), blake2b(evil, digest_size=DIGEST).digest(), len(evil), folder=True
+            )
+            executor.say(OfferFiles(6, run.span, 0, [offered]))
+            get = executor.hear(GetPiece) if not sweep else None  # the second time the server has it
+            if get is not None:
+                executor.say(FilePiece(6, get.offset, evil))
+            kept = executor.hear(FilesKept)
+            if session.welcome.shared:
+                assert "would leave the folder" in kept.error
             executor.say(WantFile(5, run.span, 0, str(here / "in.txt")))
             assert executor.hear(FileLocated).size == 3
             session.detach()
@@ -646,3 +678,4 @@ def test_an_executor_gets_and_writes_only_what_its_task_declared(service: FarSer
     finally:
         executor.sock.close()
     assert left_in(here) == ["in.txt", "secret.txt"]
+    assert (here / "secret.txt").read_text() == "secret\n"

@@ -13,6 +13,7 @@ from url_servers import UrlServers
 
 import bough
 from bough.api.session.session import opened_sessions
+from bough.cli.main import main
 from bough.errors import BadValue, InvalidWorkload, SiteError, TaskFailed
 from bough.movers import remote_files
 
@@ -108,6 +109,20 @@ def test_a_command_reads_and_writes_urls(servers: UrlServers, here: Path) -> Non
     assert (servers.base / "ftp/sorted.txt").read_text() == "a\nb\n"
     assert (servers.base / "sftp/sorted.out").read_text() == "a\nb\nl\n"
     assert sorted(os.listdir(here)) == [".bough", "local.txt"]
+
+
+def test_feeds_and_lists_have_files_at_urls(servers: UrlServers, here: Path) -> None:
+    urls = [write(servers, "s3", f"fed{n}.txt", f"{n}\n".encode(), here) for n in (1, 2)]
+    with bough.Session(name="fed", cores=2) as s:
+        fed = s.feed("cat {q:r} > {o:w}", ({"q": url, "o": f"{n}.out"} for n, url in enumerate(urls)))
+        fed.wait_all()
+        with pytest.raises(InvalidWorkload, match="lies at a site"):
+            s.feed("cat {q:r}", [{"q": "alpha:/x"}]).wait_all()
+    assert (here / "1.out").read_text() == "2\n"
+    target = f"{servers.urls['ftp']}/listed.txt"
+    (here / "list").write_text(f"in={urls[0]} out={target} :: cat {urls[0]} > {target}\n")
+    assert main(["run", "list"]) == 0
+    assert (servers.base / "ftp/listed.txt").read_text() == "1\n"
 
 
 def test_a_url_counts_by_what_it_tells_of_itself(servers: UrlServers, here: Path) -> None:

@@ -124,6 +124,8 @@ def check_url(url: str) -> str:
         bare = f"{url.partition('://')[0]}://{host.rpartition('@')[2]}"
         way = "give it to fsspec where the file is moved, by its configuration or the environment"
         raise BadValue(f"a URL at {bare} has a password in it, which would be stored: {way}")
+    if "::" in url:
+        raise BadValue(f"{url!r:.80} joins several protocols, which cannot be declared; name one file")
     if _SIGNED.search(url):
         raise BadValue(f"a URL at {host} is signed, and whoever reads the journal could use it: give it unsigned")
     if "\0" in url or any(ord(letter) < 32 for letter in url) or len(url) > LONGEST_PATH:

@@ -30,7 +30,7 @@ from bough.errors import BadValue, BoughError, Clash, InvalidWorkload, WrongType
 from bough.model.blobs import blob_id
 from bough.model.bounds import check_path, shown
 from bough.model.commands.command import CommandCall, CommandTemplate, OnClash, TemplateSlot, encode_call, shown_text
-from bough.model.commands.rendering import render_row, row_patterns
+from bough.model.commands.rendering import render_row, row_files, row_patterns
 from bough.model.commands.template import BUILT_IN, is_template, parse
 from bough.model.element_reads import ElementReads, pack_reads
 from bough.model.files import pack_manifest, site_file
@@ -354,6 +354,8 @@ def open_command_array(
         inputs=said["inputs"],
         outputs=said["outputs"],
     )
+    if declares_files(planned.template):  # items may have URLs
+        planned = planned._replace(template=replace(planned.template, late=True))
     name = settings.name or command_name(planned.text, parameters)
     body, blob = template_blob(planned.template)
     record = session.new_record()
@@ -380,6 +382,7 @@ def open_command_array(
 
     def prepare(items: list[Any], start: int) -> list[Any]:
         rows = [(*_row(item, names), *fixed) for item in items]
+        _refuse_site_files(planned.template, rows)
         declared = session.files.declare_array(
             record, f"{name} {number_of(record)}", planned.template, rows, clash=clash, start=start
         )
@@ -400,6 +403,15 @@ def open_command_array(
 
     travels = session.is_remote and (declares_files(planned.template) or planned.reads)
     return elements, prepare, manifest if travels else None
+
+
+def _refuse_site_files(template: CommandTemplate, rows: Sequence[tuple[Any, ...]]) -> None:
+    """What is fed runs wherever the feed does: a file of one site's storage cannot be among it."""
+    for row in rows:
+        if any(isinstance(value, str) and ":/" in value for value in row):
+            for path in (*(files := row_files(template, row))[0], *files[1].values()):
+                if site_file(path)[0]:
+                    raise InvalidWorkload(f"feed: {path:.80} lies at a site; submit what uses it with sweep")
 
 
 def _row(item: Any, names: tuple[str, ...]) -> tuple[Any, ...]:

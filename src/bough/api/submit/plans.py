@@ -31,11 +31,11 @@ from bough.api.submit.options import NO_PLAN, TaskOptions, read_options
 from bough.api.submit.transfers import check_transfers
 from bough.describe.plan import file_path, without_gc
 from bough.describe.steps import For, Step, What
-from bough.errors import BoughError
+from bough.errors import BoughError, InvalidWorkload
 from bough.model.commands.command import CommandSettings, OnClash, Transfer
 from bough.model.commands.shell_text import needs_shell, plain_words, split_words
 from bough.model.events.news import GroupClosed
-from bough.model.files import absolute, is_pattern, is_url
+from bough.model.files import absolute, is_pattern, is_url, site_file
 from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
 from bough.model.resources import ONE_CORE, Needs
 from bough.model.tasks import NO_EXTRAS, NO_LIMITS, Dep, GroupSpec, Item, Kind, Limits, On, TaskExtras, TaskSpec
@@ -114,6 +114,18 @@ def needs_of(said: PlanTask, base: Needs) -> Needs:
     where = {"sites": said.sites or None, "requires": said.requires or None}
     needs = read_options(TaskOptions(needs=base), where).needs
     return msgspec.structs.replace(needs, cores=said.cores, memory=said.memory, queue=queue)
+
+
+def _at_site(said: PlanTask) -> PlanTask:
+    """A task that names files of a site's own storage runs there."""
+    sites = {site for path in (*said.reads, *said.writes) if ":/" in path and (site := site_file(path)[0])}
+    if not sites:
+        return said
+    if len(sites) > 1 or (said.sites and not sites <= {*said.sites}):
+        raise InvalidWorkload(
+            f"it names files of {' and '.join(sorted(sites))}, and runs at one site: the one it names"
+        )
+    return msgspec.structs.replace(said, sites=sorted(sites))
 
 
 def _check_inputs(session: SessionLike, tasks: Sequence[PlanTask]) -> None:
@@ -221,6 +233,7 @@ class _Submission:
         deps = self._deps(step) if step.waits else ()
         declared: DeclaredCommand | None = None
         try:
+            said = _at_site(said)
             if said.reads or said.writes or said.playpen:
                 declared = self._declared(said, record, name)
                 payload, key = declared.payload, declared.key
