@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import bough
+from bough.api.values import value_identities
 from bough.movers.value_places import MEMORY, VARIABLE
 
 np = pytest.importorskip("numpy")
@@ -32,6 +33,12 @@ def until(condition: Callable[[], bool]) -> None:
 @pytest.fixture
 def before() -> set[str]:
     return set(os.listdir(MEMORY))
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that waits to be used again is given back soon."""
+    monkeypatch.setattr(value_identities, "_QUIET", 0.5)
 
 
 @pytest.fixture

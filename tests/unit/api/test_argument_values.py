@@ -16,7 +16,7 @@ import pytest
 from bough import private
 from bough.api.memo.digests import argument_digest
 from bough.api.pickling import pack_arguments
-from bough.api.values import argument_values
+from bough.api.values import argument_values, value_identities
 from bough.api.values.argument_values import ArgumentValues
 from bough.api.values.packing import Packing, Shared
 from bough.errors import BadValue
@@ -33,6 +33,7 @@ SIZE = APART * 2
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(argument_values, "_SPARE", 0)
+    monkeypatch.setattr(value_identities, "_QUIET", 1.0)
     (tmp_path / "args").mkdir()
     memory = Path(MEMORY) / f"bough-test-{os.getpid()}-{os.urandom(4).hex()}"
     memory.mkdir(0o700)

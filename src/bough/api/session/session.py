@@ -271,6 +271,7 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         self._told_failures = 0  # how many failures were told
         self._fault: BoughError | None = None  # why it died, as far as that is known
         self._files: FileTable | None = None
+        self._make_packing: type[Packing] | None = None
 
     def _open(self) -> None:
         """Connect to the server, and take what its welcome gives."""
@@ -680,9 +681,11 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
 
     def packing(self) -> Packing:
         """What takes the big buffers of a submission apart."""
-        from bough.api.values.packing import Packing  # late: arguments are mostly numbers and texts
+        if self._make_packing is None:
+            from bough.api.values.packing import Packing  # late: arguments are mostly numbers and texts
 
-        return Packing(self._argument_values)
+            self._make_packing = Packing
+        return self._make_packing(self._argument_values)
 
     def _argument_values(self) -> ArgumentValues:
         """The big buffers of arguments; made for the first one."""

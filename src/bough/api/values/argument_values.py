@@ -85,6 +85,8 @@ class ArgumentValues:
         mark = mark_of(view)
         found = self._same(view, mark)
         if found is None:
+            if source is not None:
+                self._forget_former(source)  # first: its memory may be used again at once
             found = self._written(view, mark)
             number = self.identities.find(view, mark)
             found.identity = number or new_number()
@@ -93,8 +95,6 @@ class ArgumentValues:
                 found.holders += 0 if number else 1
             if number is None:
                 self.identities.note_later(map_file(found.path), mark, found.identity, lambda: self.let_go([found]))
-            if source is not None:
-                self._forget_former(source)
         if source is not None and (found.source is None or found.source() is None):
             with contextlib.suppress(TypeError):  # most things can be referred to weakly
                 found.source = weakref.ref(source, lambda _: self.collected([found], 0))

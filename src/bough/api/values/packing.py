@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pickle import PickleBuffer
 from types import TracebackType
 from typing import Any, Final, Self
@@ -25,6 +25,7 @@ from bough.movers.value_files import Ref, joined_apart, pack_apart
 _HEAD: Final = APART  # bytes of a shared value's pickle; a longer one lies in a file, too
 
 _NONE: Final[tuple[Ref, ...]] = ()
+_NOTHING: Final[dict[int, list[KeptBuffer]]] = {}
 
 
 class _Current(threading.local):
@@ -35,16 +36,17 @@ _current = _Current()
 
 
 class Packing:
-    """See the module. `kept` has a list of buffers for each call of `packed`: for a call, or for a page of an array."""
+    """See the module. Most submissions have no big buffers: what those need is made for the first one."""
 
-    __slots__ = ("_found", "_identities", "_shared", "_values", "kept")
+    __slots__ = ("_count", "_found", "_identities", "_kept", "_shared", "_values")
 
     def __init__(self, values: Callable[[], ArgumentValues]) -> None:
         self._values = values  # makes them when the first is needed
-        self._found: list[tuple[memoryview, Any]] = []
-        self._shared: list[KeptBuffer] = []
-        self._identities: dict[tuple[int, int], bytes] = {}
-        self.kept: list[list[KeptBuffer]] = []
+        self._found: Sequence[tuple[memoryview, Any]] = ()  # buffers of what was pickled last, and what they are of
+        self._shared: Sequence[KeptBuffer] = ()  # those of shared values in it
+        self._identities: dict[tuple[int, int], bytes] | None = None
+        self._kept: dict[int, list[KeptBuffer]] = _NOTHING  # by the number of what was packed: a call, or pages
+        self._count = 0  # how much was packed
 
     def __enter__(self) -> Self:
         _current.packing = self
@@ -54,10 +56,10 @@ class Packing:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _current.packing = None
-        known_buffers.identities = {}
-        kept = [one for some in self.kept for one in some]
-        if kept:
-            self._values().let_go(kept)
+        if self._identities is not None:
+            known_buffers.identities = {}
+        if self._kept:
+            self._values().let_go([one for some in self._kept.values() for one in some])
 
     @property
     def size(self) -> int:
@@ -66,8 +68,7 @@ class Packing:
 
     def begin(self) -> Take:
         """See `BuffersApart`."""
-        self._found.clear()
-        self._shared.clear()
+        self._found = self._shared = ()
         return self._take
 
     def _take(self, buffer: PickleBuffer) -> bool:
@@ -77,49 +78,54 @@ class Packing:
             return True
         if raw.nbytes < APART:
             return True
-        self._found.append((raw, memoryview(buffer).obj))
+        self._found = [*self._found, (raw, memoryview(buffer).obj)]
         return False
 
     def packed(self, head: bytes) -> bytes:
         """See `BuffersApart`."""
-        refs = self.write()
-        return pack_apart(head, refs) if refs else head
+        if self._found or self._shared:
+            refs = self.write()
+            return pack_apart(head, refs) if refs else head
+        self._count += 1
+        return head
 
     def write(self) -> list[Ref]:
         """Put the buffers of what was pickled last into files; their names."""
-        kept: list[KeptBuffer] = []
-        self.kept.append(kept)
-        if self._shared:
-            self._values().hold_too(self._shared)
-            kept += self._shared
+        values = self._values()
+        kept: list[KeptBuffer] = list(self._shared)
+        self._kept = {**self._kept, self._count: kept}
+        self._count += 1
+        values.hold_too(kept)
         found: list[Ref] = []
         for view, source in self._found:
-            one = self._values().keep(view, source)
+            one = values.keep(view, source)
             kept.append(one)
             found.append(one.ref)
+            if self._identities is None:
+                self._identities = known_buffers.identities = {}
             self._identities[address_of(view), view.nbytes] = one.identity
-        if found:
-            known_buffers.identities = self._identities
-        self._found.clear()
-        self._shared.clear()
+        self._found = self._shared = ()
         return found
+
+    def kept(self, number: int = 0) -> list[KeptBuffer]:
+        """The buffers of the n-th that was packed."""
+        return self._kept.get(number, [])
 
     def hold(self, record: int) -> None:
         """A call that is about to be sent needs them."""
-        for some in self.kept:
-            if some:
-                self._values().hold(record, 0, 1, some)
+        if self._kept:
+            self.hold_page(record, 0, 0, 1)
 
     def hold_page(self, record: int, number: int, start: int, stop: int) -> None:
         """Elements of an array that is about to be sent need those of a page."""
-        if self.kept[number]:
-            self._values().hold(record, start, stop, self.kept[number])
+        if number in self._kept:
+            self._values().hold(record, start, stop, self._kept[number])
 
     def uses(self, values: ArgumentValues, buffers: list[KeptBuffer]) -> bool:
         """Whether what is pickled may name buffers of a shared value: it is of the same session."""
         if values.is_closed or self._values() is not values:
             return False
-        self._shared += buffers
+        self._shared = [*self._shared, *buffers]
         return True
 
 
@@ -145,7 +151,7 @@ class Shared:
             head = pack_shared(value, packing)
             refs = packing.write()
             self._digest = argument_digest(value)
-            kept = packing.kept[0][:]
+            kept = packing.kept()[:]
             if len(head) > _HEAD:
                 one = self._values.keep(memoryview(head))
                 kept.append(one)

@@ -31,7 +31,7 @@ _SAMPLE: Final = 1024  # bytes
 _PIECE: Final = 1 << 20  # bytes that are read at a time, without the interpreter's lock
 _NICE: Final = 10
 _DELAY: Final = 0.25  # seconds after which it is read: first come the tasks that it is for
-_QUIET: Final = 2.0  # seconds without a new one, after which the owner is told
+_QUIET: Final = 10.0  # seconds without a new one, after which the owner is told
 _PATIENCE: Final = 10.0  # seconds that a session's end waits for what is not noted yet
 
 

@@ -29,7 +29,6 @@ from bough.model.events.news import WorkFailed
 from bough.model.ids import BlobId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Kind
-from bough.movers.value_files import forget_recent
 from bough.wire.executor_messages import RunSpan
 
 if TYPE_CHECKING:
@@ -108,7 +107,6 @@ class _Worker:
             if hand is None:
                 if reports.waiting:
                     reports.flush()
-                forget_recent()
                 if self._command_runner is not None:
                     self._command_runner.waiting.rest()
                 inbox.read()

@@ -48,11 +48,13 @@ from bough.executor.worker_protocol import (
 from bough.model.events.news import CallsEnded, WorkFailed, WorkReturned, WorkSucceeded
 from bough.model.ids import Seconds, SpanId
 from bough.model.outcomes import Detail, Failure, Results
+from bough.movers.value_files import forget_recent
 from bough.wire.client_messages import Blob
 from bough.wire.framing import frame_list
 
 MAX_WAIT = 0.05  # seconds that news may wait
 LONG = 2 * MAX_WAIT  # seconds after which nothing of its span waits behind an element: spans hold much shorter ones
+_RESTED = 3  # times MAX_WAIT: then the next call, which may want the same big values, does not come soon
 _MOST_TOGETHER = 1 << 20  # bytes of results in one piece of news
 _CHUNK = 1 << 18  # bytes that are read at once
 
@@ -335,11 +337,14 @@ class WorkerReports:
     def _remind(self) -> None:
         """The thread: send what waits while a function runs on."""
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        quiet = 0
+        quiet = resting = 0
         while True:
             time.sleep(MAX_WAIT)
             with self._lock:
                 progress = self.progress
+                resting = resting + 1 if progress is None else 0
+                if resting == _RESTED:
+                    forget_recent()
                 if progress is not None and progress.calls is not None:
                     self._cut_if_long(progress, progress.calls)
                 if self.due() or (progress is not None and progress.results):

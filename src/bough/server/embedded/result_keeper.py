@@ -18,7 +18,8 @@ from bough.movers.result_memory import FREE, LINK, MADE, copy_to_disk
 from bough.movers.value_places import MEMORY, VALUES
 
 _DELAY: Final = 0.25  # seconds after which a result is copied: first come those who wait for it
-_QUIET: Final = 2.0  # seconds without a new one after which unused memory is given back
+_QUIET: Final = 10.0  # seconds without a new one after which unused memory is given back
+_AGAIN: Final = 2.0  # seconds after which one that could not be copied is tried again
 _POOL: Final = 1 << 30  # most bytes of files that wait to be used again
 _LEFT: Final = 60.0  # seconds after which a result without a name was left by a worker that died
 _NICE: Final = 10
@@ -81,14 +82,15 @@ class ResultKeeper:
     def _run(self) -> None:
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        left = 0
         while not self._is_closing:
-            if not self._wake.wait(_QUIET):
+            if not self._wake.wait(_AGAIN if left else _QUIET) and not left:
                 self._give_back()
                 self._wake.wait()
             self._wake.clear()
             if not self._is_closing:
                 time.sleep(_DELAY)
-            self._keep_all()
+            left = self._keep_all()
 
     def _keep_all(self) -> int:
         """Copy all results that have a name; how many could not be."""
