@@ -1,1 +1,1 @@
-"""How bytes travel: `local` between files and a `content_store`, `folder_archive` of folders, `remote_files` at URLs."""
+"""How bytes travel: `local` into and out of a `content_store`, `folder_archive` of folders, `remote_files` of URLs."""
