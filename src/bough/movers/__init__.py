@@ -1,1 +1,1 @@
-"""How bytes travel: `local` links, copies and digests files on one machine, into and out of a `content_store`."""
+"""How bytes travel: `local` into and out of a `content_store`, `folder_archive` of folders, `remote_files` of URLs."""

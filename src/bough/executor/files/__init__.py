@@ -1,4 +1,5 @@
 """Files of tasks on a node.
 
-It offers `sandbox` (the folder of an attempt), `staging` (inputs brought, outputs handed over), `declared_outputs`.
+It offers `sandbox` (the folder of an attempt), `staging` (inputs brought, outputs handed over), `declared_outputs`,
+`url_files` (what lies at URLs), `playpen` (files put, stored and got) and `host_folders` (what stays on the host).
 """
