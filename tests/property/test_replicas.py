@@ -192,7 +192,7 @@ class World:
 
 @pytest.mark.parametrize("policy", ["hostile", "wqr:cap=3", "tail:age=1s,factor=1", "wqr:age=20s"])
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_of_all_attempts_of_a_task_one_counts_whatever_happens(policy: str, seed: int) -> None:
     world = World(policy, seed)
     for _ in range(60):
@@ -204,5 +204,5 @@ def test_of_all_attempts_of_a_task_one_counts_whatever_happens(policy: str, seed
 
 def test_the_histories_above_were_about_replicas() -> None:
     if SEEN:  # it may be run alone
-        assert SEEN["Replicated"] > 50
-        assert SEEN["SpanEnded"] > 50
+        assert SEEN["Replicated"] > 30
+        assert SEEN["SpanEnded"] > 30
