@@ -45,6 +45,7 @@ class World:
         self.stopped: set[tuple[int, int]] = set()  # span and element
         self.numbers: set[tuple[int, int, int]] = set()  # record, element, attempt
         self.attempts: dict[int, int] = {}  # by span
+        self.journal: list[tuple[int, float, list[facts.Fact]]] = []
         self.ended: set[tuple[int, int]] = set()
         own = limits(retries=2, losses=3)
         tasks = [task(number, limits=own) for number in range(1, TASKS)]
@@ -66,6 +67,7 @@ class World:
         for fact in turn.facts:
             self.look(fact)
         if turn.facts:
+            self.journal.append((turn.number, self.now, turn.facts))
             self.twin.replay(turn.number, self.now, decode_facts(encode_facts(turn.facts)))
         self.twin.state.now = self.now
         check(self.machine.state)
@@ -155,6 +157,20 @@ class World:
         self.machine = Machine.restore(self.machine.snapshot(), self.policies, seed=self.dice.randrange(99))
         self.twin = Machine.restore(self.twin.snapshot(), self.policies)
 
+    def heal(self, share: float) -> None:
+        """A journal from which facts are missing makes a lawful state, with which a server goes on."""
+        healed = Machine(self.policies)
+        for number, now, written in self.journal:
+            left = [fact for fact in written if number == 1 or self.dice.random() >= share]
+            passed = healed.replay_what_fits(number, now, left)
+            check(healed.state)
+            assert share or not passed
+        healed.state.now = self.now
+        if not share:
+            assert picture(healed.state) == picture(self.machine.state)
+        healed.turn(self.now + 100, [executor(self.executors + 1, 4)])
+        check(healed.state)
+
     def finish(self) -> None:
         """Whatever happened: once executors do their work, every task ends."""
         self.turn(news.Release(Dep(On.ARRAY, ARRAY)), *(news.Release(Dep(On.TASK, one)) for one in range(1, TASKS + 1)))
@@ -176,15 +192,17 @@ class World:
 
 @pytest.mark.parametrize("policy", ["hostile", "wqr:cap=3", "tail:age=1s,factor=1", "wqr:age=20s"])
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_of_all_attempts_of_a_task_one_counts_whatever_happens(policy: str, seed: int) -> None:
     world = World(policy, seed)
     for _ in range(60):
         world.step()
+    world.heal(0.0)
+    world.heal(0.2)
     world.finish()
 
 
 def test_the_histories_above_were_about_replicas() -> None:
     if SEEN:  # it may be run alone
-        assert SEEN["Replicated"] > 50
-        assert SEEN["SpanEnded"] > 50
+        assert SEEN["Replicated"] > 30
+        assert SEEN["SpanEnded"] > 30

@@ -326,7 +326,8 @@ def _end_others(state: State, effects: Effects | None, record: Record, start: in
     for span in state.attempts.of(record, start, stop):
         for low, high in span.parts(start, stop):
             for index in range(low, high):
-                state.replicas.superseded(span.id, record, index, span.queue.cores, state.now)
+                wasted = state.replicas.superseded(span.id, record, index, span.queue.cores, state.now)
+                span.executor.wasted += wasted
     end_attempts(state, effects, record, start, stop)
 
 

@@ -23,6 +23,7 @@ from bough.core.records.array_record import (
     Record,
 )
 from bough.core.records.attempts import Span
+from bough.core.records.replicas import may_be_replicated
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.model.events import facts, news
@@ -196,6 +197,11 @@ def _replicated(state: State, fact: facts.Replicated) -> str:
         return f"executor {fact.executor} has no room for a replica of record {fact.record}"
     if (record.queue.limits or record.queue.named.bounded) and record.queue.spare <= 0:
         return f"as many tasks as may run at once do, without a replica of record {fact.record}"
+    others = state.attempts.of(record, fact.index, fact.index + 1)
+    if any(span.executor.id == fact.executor or span.attempt >= fact.attempt for span in others):
+        return f"record {fact.record} has attempt {fact.attempt} already, or executor {fact.executor} has it"
+    if not may_be_replicated(record):
+        return f"record {fact.record} may not be replicated"
     return _unless_all(record, OCCUPYING_STATES, fact.index, fact.index + 1)
 
 

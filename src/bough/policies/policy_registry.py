@@ -129,7 +129,7 @@ def load_replication(text: str) -> ReplicationPolicy | None:
     if own is None and colon:
         raise UserError(f"the replication policy {text!r} has no options; those that have: {', '.join(_REPLICATION)}")
     if own is None:
-        return _load("replication", _REPLICATION, name)
+        return _load("replication", {**_REPLICATION, NO_REPLICATION: Wqr}, name)  # the latter is only named
     options = dict(one.partition("=")[::2] for one in rest.split(",")) if colon else {}
     read: dict[str, Any] = {}
     try:

@@ -65,7 +65,7 @@ class RemoteProbes:
             state = None
         if state is None:
             raise UnknownName(f"there is no {label}.{wanted.index}")
-        running = self._shell.queries.attempt_at(wanted.record, wanted.index)
+        running = self._shell.queries.attempt_at(wanted.record, wanted.index, wanted.attempt)
         if running is None:
             if state in ENDED:
                 raise TaskEnded(f"{label} is {state.label}: only a running task can be asked")

@@ -53,7 +53,7 @@ class TaskOutput:
                 executor = ExecutorId(int(named[1])) if named else executor
             self._read(deferred, Stream(wanted.path, 0, wanted.offset + wanted.length), executor, wanted.attempt)
             return
-        running = self._shell.queries.attempt_at(wanted.record, wanted.index)
+        running = self._shell.queries.attempt_at(wanted.record, wanted.index, wanted.attempt)
         if running is not None and wanted.attempt in {0, running.attempt}:
             self._ask_executor(deferred, running.executor, running.attempt)
         else:

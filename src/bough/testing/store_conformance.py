@@ -665,7 +665,7 @@ class StoreSuite:
         store = opened()
         self.write(store, [ended(3, 1, attempt=2, executor=2), ended(2, 2, 0, 1), ended(5, 2, 1, 2, attempt=2)])
         store.project()
-        tables = self.tables(store)  # type: ignore[arg-type]
+        tables = self.tables(store)
         assert sorted((*row[:3], row[8]) for row in tables["attempts"]) == [
             (1, 0, 1, "superseded"),
             (1, 0, 2, "done"),

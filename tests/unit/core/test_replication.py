@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 
 from bough.core.machine import Machine
+from bough.core.queries.facade import Queries
 from bough.core.records.replicas import Waste
 from bough.model.checkpoints import CheckpointPlan
 from bough.model.events import facts, news
@@ -255,6 +256,17 @@ def test_a_timeout_of_one_attempt_is_not_that_of_the_task() -> None:
     bench = replicated()
     bench.tell(news.WorkFailed(SpanId(1), 0, Failure(Cause.TIMEOUT, "ran longer than 5 s")))
     assert bench.state(1) == "running"
+
+
+def test_one_of_several_attempts_is_found_by_its_number_and_else_the_oldest() -> None:
+    bench = replicated()
+    queries = Queries(bench.machine)
+    found = [queries.attempt_at(1, 0, attempt) for attempt in (0, 1, 2, 3)]
+    assert [(one.attempt, one.executor) for one in found if one is not None] == [(1, 1), (1, 1), (2, 2), (1, 1)]
+    bench.tell(news.WorkFailed(SpanId(1), 0, BOOM))
+    left = queries.attempt_at(1, 0)
+    assert left is not None
+    assert left.attempt == 2
 
 
 def test_the_start_of_a_replica_is_a_fact_once() -> None:

@@ -150,7 +150,7 @@ def test_wrong_options_are_refused_in_one_line(text: str) -> None:
 
 def test_an_unknown_name_is_the_user_s_error() -> None:
     with pytest.raises(
-        UnknownName, match="there is no replication policy 'wrq'; known are: storage-affinity, tail, wqr"
+        UnknownName, match="there is no replication policy 'wrq'; known are: none, storage-affinity, tail, wqr"
     ):
         load_replication("wrq")
     with pytest.raises(UserError, match="has no options"):

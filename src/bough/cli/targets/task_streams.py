@@ -132,14 +132,17 @@ def _kept_elsewhere(database: OpenDatabase, task: tuple[int, int], row: Fields, 
 
 
 def running_tasks(database: OpenDatabase, picks: list[Selected]) -> list[RunningTask]:
-    """Those of some tasks that executors have now; of a span of several the one whose turn it is."""
+    """Those of some tasks that executors have now; of a span of several the one whose turn it is.
+
+    Of several attempts at the same time it is the oldest.
+    """
     if database.server is None:
         return []
     found: list[RunningTask] = []
     for one in picks:
         rows = database.rows(
             "select name, attempts.attempt as attempt from attempts join tasks on tasks.id = attempts.id"
-            f" where attempts.id = ? and attempts.state in {OUT}",
+            f" where attempts.id = ? and attempts.state in {OUT} order by attempts.attempt limit 1",
             [one.id],
         )
         if not one.is_array:

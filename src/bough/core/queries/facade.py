@@ -266,11 +266,16 @@ class Queries:
             return None
         return as_attempt(found, is_late=is_late)
 
-    def attempt_at(self, record: int, index: int) -> Attempt | None:
-        """The span by which an executor has an element; None: no executor has it."""
+    def attempt_at(self, record: int, index: int, attempt: int = 0) -> Attempt | None:
+        """The span by which an executor has an element; None: no executor has it.
+
+        Of several that run at the same time that with the number, or the oldest.
+        """
         known = self._state.records.get(record)
-        found = self._state.attempts.at(known, index) if known is not None else None
-        return as_attempt(found) if found is not None else None
+        found = self._state.attempts.of(known, index, index + 1) if known is not None else []
+        if not found:
+            return None
+        return as_attempt(next((span for span in found if span.attempt == attempt), found[0]))
 
     def seen(self) -> Iterator[SeenNow]:
         """What was seen of tasks that executors have."""

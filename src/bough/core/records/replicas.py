@@ -124,15 +124,17 @@ class ReplicaIndex:
         """Whether a span is a replica that was not said to run yet."""
         return span in self.started and not self.started[span].is_heard
 
-    def superseded(self, span: int, record: Record, index: int, cores: float, now: Seconds) -> None:
-        """An attempt was ended because another one of its task had succeeded."""
+    def superseded(self, span: int, record: Record, index: int, cores: float, now: Seconds) -> float:
+        """An attempt was ended because another one of its task had succeeded; the core-seconds that it took."""
         if span in self.started:
             began = self.started[span].since
         else:
             candidate = self.by_element.get((record.id, index))
             began = candidate.since if candidate is not None and candidate.span == span else now
+        wasted = max(0.0, now - began) * cores
         self.waste.superseded += 1
-        self.waste.seconds += max(0.0, now - began) * cores
+        self.waste.seconds += wasted
+        return wasted
 
     def forget(self, at: Element) -> None:
         """Nothing more is to be known of a task."""

@@ -22,6 +22,7 @@ from bough.core.populations import populations_of
 from bough.core.records.affinity_index import files_read
 from bough.core.records.array_record import RUNNING, ArrayRecord
 from bough.core.records.executor_record import ExecutorRecord
+from bough.core.records.ready_queue import ReadyQueue
 from bough.core.records.replicas import Candidate
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State, TimerKind
@@ -145,6 +146,7 @@ class StateReplicationView:
         self._idle: dict[int, ExecutorRecord] = {
             executor.id: executor for executor in state.open_executors.values() if executor.cores_free > 0
         }
+        self._full: set[ReadyQueue] = set()  # of tasks that fit on no idle executor
         self.next_due: Seconds | None = None  # when the policy is to be asked in any case
 
     @property
@@ -176,10 +178,16 @@ class StateReplicationView:
     def executor_for(self, work: RunningWork) -> ExecutorView | None:
         """The executor that has been open the longest and could run it."""
         candidate = cast("Candidate", work)
-        taken = self._taken(candidate)
+        record, taken = candidate.record, self._taken(candidate)
+        if record.queue in self._full:
+            return None
+        fits_nowhere = True
         for executor in self._idle.values():
             if self._may_run(candidate, executor, taken):
                 return executor
+            fits_nowhere = fits_nowhere and not executor.fits(record)
+        if fits_nowhere:  # and so does all that needs the same
+            self._full.add(record.queue)
         return None
 
     def affinity(self, work: RunningWork, executor: ExecutorView) -> int:

@@ -13,8 +13,8 @@ from itertools import islice
 from bough.model.ids import Seconds
 from bough.policy.interface import ExecutorView, Replicate, ReplicationView, RunningWork
 
-_MOST_COMPARED = 200  # running tasks whose affinities are compared for one wish
-_MOST_SITES = 50
+_MOST_COMPARED = 100  # running tasks whose affinities are compared for one wish
+_MOST_SITES = 20
 
 
 class AffinityReplication:
@@ -38,23 +38,25 @@ class AffinityReplication:
 
 def _best(view: ReplicationView) -> tuple[int, RunningWork, ExecutorView] | None:
     """The pair of greatest affinity among the least replicated tasks that have any."""
-    places = _first_of_each_site(view)
+    sites = _by_site(view)
     best: tuple[int, RunningWork, ExecutorView] | None = None
     for work in islice(view.running(), _MOST_COMPARED):
         if best is not None and work.replicas > best[1].replicas:
             break
-        for executor in places:
-            affinity = view.affinity(work, executor)
-            if affinity > (best[0] if best is not None else 0) and view.may_run(work, executor):
-                best = affinity, work, executor
+        for executors in sites:
+            affinity = view.affinity(work, executors[0])
+            if affinity <= (best[0] if best is not None else 0):
+                continue
+            found = next((executor for executor in executors if view.may_run(work, executor)), None)
+            if found is not None:
+                best = affinity, work, found
     return best
 
 
-def _first_of_each_site(view: ReplicationView) -> list[ExecutorView]:
-    """Affinity is with a site; which of its executors runs it makes no difference."""
-    found: dict[str, ExecutorView] = {}
+def _by_site(view: ReplicationView) -> list[list[ExecutorView]]:
+    """Affinity is with a site: its idle executors, of which the first one that may runs a task."""
+    found: dict[str, list[ExecutorView]] = {}
     for executor in view.executors():
-        found.setdefault(executor.site, executor)
-        if len(found) >= _MOST_SITES:
-            break
+        if executor.site in found or len(found) < _MOST_SITES:
+            found.setdefault(executor.site, []).append(executor)
     return list(found.values())
