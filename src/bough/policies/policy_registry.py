@@ -106,9 +106,10 @@ def load_placement(text: str) -> PlacementPolicy:
         known = f"its options are: {', '.join(fields)}" if fields else "it has none"
         raise UserError(f"the placement policy {name} has no option {unknown[0]!r}; {known}")
     try:
-        return msgspec.convert(options, kind, strict=False) if options else kind()
+        policy: PlacementPolicy = msgspec.convert(options, kind, strict=False) if options else kind()
     except msgspec.ValidationError as error:
         raise UserError(f"the placement policy {text!r}: {in_plain_words(str(error))}") from None
+    return policy
 
 
 def placement_names() -> list[str]:
