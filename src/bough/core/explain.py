@@ -80,9 +80,8 @@ def _why_there(state: State, record: Record, index: int) -> list[str]:
     unit = Unit(record, index, files_read(record, index), 0.0)
     place, held = affinity.place_of(span.executor), affinity.holders(unit)
     elsewhere = max((amount for name, amount in held.items() if place is None or name != place.name), default=0)
-    line = (
-        f"it is there because of its data: {_data_amount(affinity, here)} of {_data_amount(affinity, total)} were there"
-    )
+    said = f"{_data_amount(affinity, here)} of {_data_amount(affinity, total)}"
+    line = f"it is there because of its data: {said} were there"
     line += f", and elsewhere at most {_data_amount(affinity, elsewhere)}" if elsewhere else ", and nothing elsewhere"
     rates = [rate.rate for rate in state.data.rates.values() if rate.rate]
     if rates and not affinity.by_files:

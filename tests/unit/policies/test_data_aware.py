@@ -198,10 +198,10 @@ def test_explain_says_how_much_data_was_there_and_where_it_is() -> None:
     shop.tell(news.BytesMoved(ExecutorId(2), "host1", 1_000_000, 1.0))
     shop.submit(1, "a", "new")
     lines = shop.machine.explain(1)
-    assert any(line.startswith("most of its input is at s1/host1: 5 MB of ") for line in lines), lines
+    assert any(line.startswith("most of its input is at s1/host1: 5.0 MB of ") for line in lines), lines
     shop.end(101)
     (line,) = [line for line in shop.machine.explain(1) if "because of its data" in line]
-    assert line.startswith("it is there because of its data: 5 MB of ")
+    assert line.startswith("it is there because of its data: 5.0 MB of ")
     assert line.endswith("moving them would have taken about 5 s")
 
 
