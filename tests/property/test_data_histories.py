@@ -77,9 +77,8 @@ class History:
             return [news.CacheChanged(whom, held, lost, dice.random() < 0.1)]
         if deed < 0.6:
             file = FileId(dice.choice([1, 2, 3, 5, 8, 0, 1 << 60]))
-            return [
-                news.FilesIdentified(dice.choice([1, 77]), (news.IdentifiedFile(file, digest(dice.randint(1, 9)), 7),))
-            ]
+            found = news.IdentifiedFile(file, digest(dice.randint(1, 9)), 7)
+            return [news.FilesIdentified(dice.choice([1, 77]), (found,))]
         if deed < 0.7:
             return [news.BytesMoved(whom, dice.choice(["origin", "host1", ""]), dice.choice([0, 10**6]), dice.random())]
         if deed < 0.75 and len(self.alive) > 1:
