@@ -212,7 +212,7 @@ def main() -> None:
     parser.add_argument("--plain", action="store_true")
     args = parser.parse_args()
     if args.memory:
-        for copies in (1, 3, 10):
+        for copies in (1, 3):
             memory(1_000_000 if not args.quick else 10_000, 1000 if not args.quick else 50, copies)
         return
     if args.plain:

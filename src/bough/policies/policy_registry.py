@@ -89,6 +89,7 @@ NO_REPLICATION: Final = "none"
 _Replicas = Annotated[int, Meta(ge=1, le=100)]  # of one task
 _REPLICATION_OPTIONS: Final = "cap=N, age=TIME, and of tail factor=X, as in wqr:cap=2,age=30s"
 PROVISIONING: Final = "adaptive"  # unless another one is named
+PLACEMENT: Final = "bough"  # of a service, unless another one is named; without declared files it is the same as `fifo`
 _OPTIONS: Final = "release=idle, release=queue[,q=N] or release=grouped[,idle=TIME]"
 
 
@@ -151,7 +152,7 @@ def load_placement(text: str) -> PlacementPolicy:
     name, colon, rest = text.partition(":")
     kind = _placement_class(name)
     if kind is None:
-        policy = _load("placement", {**_PLACEMENT, **dict.fromkeys(_MORE_PLACEMENT, Fifo)}, name)
+        policy: PlacementPolicy = _load("placement", {**_PLACEMENT, **dict.fromkeys(_MORE_PLACEMENT, Fifo)}, name)
         if colon:
             raise UserError(f"the placement policy {name} has no options")
         return policy
@@ -162,9 +163,10 @@ def load_placement(text: str) -> PlacementPolicy:
         known = f"its options are: {', '.join(fields)}" if fields else "it has none"
         raise UserError(f"the placement policy {name} has no option {unknown[0]!r}; {known}")
     try:
-        return msgspec.convert(options, kind, strict=False) if options else kind()
+        made: PlacementPolicy = msgspec.convert(options, kind, strict=False) if options else kind()
     except msgspec.ValidationError as error:
         raise UserError(f"the placement policy {text!r}: {in_plain_words(str(error))}") from None
+    return made
 
 
 def placement_names() -> list[str]:

@@ -183,7 +183,7 @@ def find_offer(state: State, record: Record, executor: ExecutorRecord, element: 
         if not executor.ends_before(record, state.now) or (avoid and executor.id in state.avoidable(record, avoid)):
             return None
     fits = executor.fits(record)
-    return Offer(record, executor, fits) if fits or executor.takes_backlog(record) else None  # type: ignore[arg-type]
+    return Offer(record, executor, fits) if fits or executor.takes_backlog(record) else None
 
 
 class StateDataView:
@@ -221,8 +221,8 @@ class StateDataView:
             for unit in units:
                 here, total = affinity.measure(unit, place)
                 key = unit.work.priority, here
-                if (best is None or key > best_key) and self.could_go(unit, executor):  # type: ignore[arg-type]
-                    match = DataMatch(unit, here, total)  # type: ignore[arg-type]
+                if (best is None or key > best_key) and self.could_go(unit, executor):
+                    match = DataMatch(unit, here, total)
                     if accept is not None and not accept(match):
                         continue
                     best, best_key, offer = match, key, view.offer
@@ -240,8 +240,8 @@ class StateDataView:
         if place is not None and self.has_room(executor):
             for units in affinity.candidates(place):
                 for unit in units:
-                    if self.could_go(unit, executor):  # type: ignore[arg-type]
-                        found.append(DataMatch(unit, *affinity.measure(unit, place)))  # type: ignore[arg-type]
+                    if self.could_go(unit, executor):
+                        found.append(DataMatch(unit, *affinity.measure(unit, place)))
                         if len(found) >= most:
                             return found
         return found
@@ -282,7 +282,7 @@ class StateDataView:
         for when, one in self._affinity.arrivals(most, now):
             if not (one.draining or one.away or one.suspended):
                 found.setdefault(one.id, (max(when - now, _SOON), one))
-        return list(islice(found.values(), most))  # type: ignore[arg-type]
+        return list(islice(found.values(), most))
 
     @property
     def has_unheld(self) -> bool:
@@ -291,11 +291,11 @@ class StateDataView:
 
     def unheld(self, executor: ExecutorView) -> DataTask | None:
         """The task that became ready first and could go to an executor, of those whose input nobody holds."""
-        return next((unit for unit in self._affinity.unheld() if self.could_go(unit, executor)), None)  # type: ignore[arg-type]
+        return next((unit for unit in self._affinity.unheld() if self.could_go(unit, executor)), None)
 
     def waiting(self) -> Iterator[DataTask]:
         """Ready tasks with declared inputs, in the order they became ready."""
-        return self._affinity.waiting()  # type: ignore[return-value]
+        return self._affinity.waiting()
 
     def match(self, task: DataTask, executor: ExecutorView) -> DataMatch:
         """How much of the input of a task is where an executor is."""

@@ -6,12 +6,15 @@ dependents, as far as some hundred of them tell; a task of unknown length counts
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 
 from bough.policy.interface import Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order
+
+_LOOK = 8  # ready records that are compared
 
 
 class CriticalPath(msgspec.Struct, frozen=True):
@@ -21,6 +24,12 @@ class CriticalPath(msgspec.Struct, frozen=True):
         """The longest path first."""
         return -work.path_below
 
-    def place(self, view: View, /) -> Iterable[Place]:
-        """In that order, to the executor that has been open the longest."""
-        return in_order(view)
+    def place(self, view: View, /) -> Iterator[Place]:
+        """The longest path of the first few, which may have grown since they became ready; then the rest in order."""
+        while some := list(islice(view.ready(), _LOOK)):
+            best = max(some, key=lambda work: (work.priority, work.path_below))
+            offer = view.executor_for(best)
+            if offer.executor is None:
+                break
+            yield Place(best.id, offer.executor.id)
+        yield from in_order(view)
