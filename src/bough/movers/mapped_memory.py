@@ -64,6 +64,17 @@ def map_pages(descriptor: int, size: int, *, is_writable: bool = False) -> Pages
     return pages
 
 
+def part_of(pages: Pages, size: int, descriptor: int) -> Pages:
+    """The beginning of a map, as one of its own; when nothing uses it any more, a descriptor is closed."""
+    part = (ctypes.c_char * size).from_address(ctypes.addressof(pages))
+    weakref.finalize(part, _close, descriptor, pages).atexit = False
+    return part
+
+
+def _close(descriptor: int, _pages: Pages) -> None:
+    os.close(descriptor)
+
+
 def read_only(pages: Pages) -> memoryview:
     """A view of a map that nobody can write through."""
     return memoryview(pages).cast("B").toreadonly()
