@@ -16,7 +16,7 @@ from bough import private
 from bough.api.pickling import loads_unread
 from bough.model.packed_values import APART, pieces
 from bough.movers import value_files
-from bough.movers.mapped_memory import address_of, are_same, map_pages
+from bough.movers.mapped_memory import address_of, are_same, copy_into, map_pages
 from bough.movers.value_files import (
     Unread,
     forget_recent,
@@ -192,3 +192,16 @@ def test_a_worker_keeps_maps_and_sees_what_is_written_over_them(monkeypatch: pyt
     finally:
         value_files.forget_maps()
         private.remove_tree(str(folder))
+
+
+@pytest.mark.parametrize("size", [1, (8 << 20) - 1, 8 << 20, (32 << 20) + 5, (50 << 20) + 3])
+def test_much_memory_is_copied_and_compared_in_parts(size: int) -> None:
+    source = os.urandom(1 << 20) * (size // (1 << 20) + 1)
+    target = bytearray(size)
+    copy_into(target, source, size)
+    assert target == source[:size]
+    assert are_same(target, source, size)
+    for at in {0, size // 2, size - 1}:
+        target[at] ^= 1
+        assert not are_same(target, source, size)
+        target[at] ^= 1
