@@ -11,11 +11,15 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 Pages = ctypes.Array[ctypes.c_char]
 _POPULATE = 0x8000  # MAP_POPULATE: have the pages at hand at once
+_MUCH = 8 << 20  # bytes for which a thread is worth its while
+_THREADS = 4
 _FAILED = ctypes.c_void_p(-1).value
 
 
@@ -64,6 +68,17 @@ def map_pages(descriptor: int, size: int, *, is_writable: bool = False) -> Pages
     return pages
 
 
+def part_of(pages: Pages, size: int, descriptor: int) -> Pages:
+    """The beginning of a map, as one of its own; when nothing uses it any more, a descriptor is closed."""
+    part = (ctypes.c_char * size).from_address(ctypes.addressof(pages))
+    weakref.finalize(part, _close, descriptor, pages).atexit = False
+    return part
+
+
+def _close(descriptor: int, _pages: Pages) -> None:
+    os.close(descriptor)
+
+
 def read_only(pages: Pages) -> memoryview:
     """A view of a map that nobody can write through."""
     return memoryview(pages).cast("B").toreadonly()
@@ -80,9 +95,33 @@ def address_of(view: Any) -> int:
 
 def are_same(one: Any, other: Any, size: int) -> bool:
     """Whether two buffers, both in one piece, begin with the same `size` bytes."""
-    return int(_compare(address_of(one), address_of(other), size)) == 0
+    a, b = address_of(one), address_of(other)
+    differences: list[int] = []
+
+    def compare(start: int, count: int) -> None:
+        if not differences and _compare(a + start, b + start, count):
+            differences.append(start)
+
+    _in_parts(compare, size)
+    return not differences
 
 
 def copy_into(pages: Any, view: Any, size: int) -> None:
     """Copy the first `size` bytes of a buffer into a map that is as long."""
-    _move(address_of(pages), address_of(view), size)
+    to, source = address_of(pages), address_of(view)
+    _in_parts(lambda start, count: _move(to + start, source + start, count), size)
+
+
+def _in_parts(work: Callable[[int, int], object], size: int) -> None:
+    """Do something with memory: `work(start, count)` in several threads, if there is much of it."""
+    parts = max(1, min(_THREADS, size // _MUCH))
+    each = -(-size // parts)
+    others = [
+        threading.Thread(target=work, args=(start, min(each, size - start)), daemon=True)
+        for start in range(each, size, each)
+    ]
+    for thread in others:
+        thread.start()
+    work(0, min(each, size))
+    for thread in others:
+        thread.join()

@@ -24,16 +24,19 @@ from weakref import WeakValueDictionary
 from bough import private
 from bough.model.packed_values import MOST_BEGIN, Buffer, is_split, split
 from bough.model.refs import load_pickle
+from bough.movers.value_places import MEMORY
 
 if TYPE_CHECKING:
     from bough.movers.mapped_memory import Pages
 
 _MOST_PIECES = 512  # that are written at once; the system takes 1,024
 _TRIES = 100  # at opening a file whose copy on the disk takes its place
+_MOST_KEPT = 32  # maps that are kept, and files in use that are read by them
 _MARK = b"joined_apart"  # in every pickle that names files of buffers
 
 Ref = tuple[str, int, bytes]  # the path of a buffer's file, its size, and what stands for its content in memo keys
 _maps: WeakValueDictionary[str, Pages] = WeakValueDictionary()
+_by_inode: dict[tuple[int, int], Pages] | None = None  # maps that are kept; None: this process keeps none
 _recent: list[Pages] = []  # those of the last value that was read: the next one often has the same
 
 
@@ -115,8 +118,46 @@ def _map_buffer(path: str, size: int) -> Pages:
         with _locked(path, size) as (descriptor, there):
             from bough.movers.mapped_memory import map_pages
 
-            found = _maps[path] = map_pages(descriptor, there)
+            pages = _map_again(path, descriptor, there) if _by_inode is not None else None
+            found = _maps[path] = map_pages(descriptor, there) if pages is None else pages
     return found
+
+
+def keep_maps() -> None:
+    """From now on, in this process, keep maps of files in memory until `forget_maps`: those are often used again.
+
+    Then their pages are at hand. A map that is kept holds no lock; what is read from it holds a descriptor that does.
+    """
+    global _by_inode
+    _by_inode = {}
+
+
+def forget_maps() -> None:
+    """Let go of all maps that nothing is read from."""
+    _recent.clear()
+    if _by_inode:
+        _by_inode.clear()
+
+
+def _map_again(path: str, descriptor: int, size: int) -> Pages | None:
+    """A locked file by the map that it had before, or by one that is kept; None: it is better mapped as others are."""
+    from bough.movers.mapped_memory import map_pages, part_of
+
+    assert _by_inode is not None
+    status = os.fstat(descriptor)
+    if not path.startswith(f"{MEMORY}/") or len(_maps) >= _MOST_KEPT:
+        return None
+    inode = (status.st_dev, status.st_ino)
+    whole = _by_inode.get(inode)
+    if whole is None or len(whole) < size:
+        with _opened(path, size) as (other, _):  # opened once more, so that its map has no lock
+            if not os.path.samestat(status, os.fstat(other)):
+                return None
+            whole = map_pages(other, size)
+        while len(_by_inode) >= _MOST_KEPT:
+            del _by_inode[next(iter(_by_inode))]
+        _by_inode[inode] = whole
+    return part_of(whole, size, os.dup(descriptor))
 
 
 @contextlib.contextmanager

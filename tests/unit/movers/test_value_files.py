@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from bough import private
 from bough.api.pickling import loads_unread
 from bough.model.packed_values import APART, pieces
 from bough.movers import value_files
-from bough.movers.mapped_memory import address_of, are_same, map_pages
+from bough.movers.mapped_memory import address_of, are_same, copy_into, map_pages
 from bough.movers.value_files import (
     Unread,
     forget_recent,
@@ -162,3 +163,45 @@ def test_memory_is_compared_by_its_bytes(tmp_path: Path) -> None:
     assert address_of(view) % 4096 == 0
     with pytest.raises(OSError, match="Bad file descriptor"):
         map_pages(-1, 10)
+
+
+def test_a_worker_keeps_maps_and_sees_what_is_written_over_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(value_files, "_by_inode", {})
+    folder = Path(value_files.MEMORY) / f"bough-test-{os.getpid()}-{os.urandom(4).hex()}"
+    folder.mkdir(0o700)
+    head = packed(Block(bytearray(APART)))[0]
+    try:
+        first, second = str(folder / "a"), str(folder / "b")
+        write_file(first, [b"1" * APART])
+        block = joined_apart(head, [(first, APART, b"")])
+        forget_recent()
+        assert overwrite(first, second, memoryview(b"2" * APART)) is None  # it is in use
+        address = address_of(block.data)
+        assert bytes(block.data) == b"1" * APART
+        del block
+        gc.collect()
+        assert overwrite(first, second, memoryview(b"2" * (APART - 1))) is not None
+        again = joined_apart(head, [(second, APART - 1, b"")])
+        assert address_of(again.data) == address
+        assert bytes(again.data) == b"2" * (APART - 1)
+        del again
+        value_files.forget_maps()
+        gc.collect()
+        with open("/proc/self/maps", encoding="utf-8") as file:
+            assert second not in file.read()
+    finally:
+        value_files.forget_maps()
+        private.remove_tree(str(folder))
+
+
+@pytest.mark.parametrize("size", [1, (8 << 20) - 1, 8 << 20, (32 << 20) + 5, (50 << 20) + 3])
+def test_much_memory_is_copied_and_compared_in_parts(size: int) -> None:
+    source = os.urandom(1 << 20) * (size // (1 << 20) + 1)
+    target = bytearray(size)
+    copy_into(target, source, size)
+    assert target == source[:size]
+    assert are_same(target, source, size)
+    for at in {0, size // 2, size - 1}:
+        target[at] ^= 1
+        assert not are_same(target, source, size)
+        target[at] ^= 1

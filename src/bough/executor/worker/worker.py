@@ -29,6 +29,7 @@ from bough.model.events.news import WorkFailed
 from bough.model.ids import BlobId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Kind
+from bough.movers.value_files import keep_maps
 from bough.wire.executor_messages import RunSpan
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class _Worker:
         setting: WorkerSetting,
     ) -> None:
         self._parent = setting.parent
+        keep_maps()
         self._cells = cells
         self._sandbox, self._is_far = setting.sandbox, setting.is_far
         say = None if setting.is_far else _say_on(os.dup(2))  # before it is the output of tasks

@@ -48,13 +48,14 @@ from bough.executor.worker_protocol import (
 from bough.model.events.news import CallsEnded, WorkFailed, WorkReturned, WorkSucceeded
 from bough.model.ids import Seconds, SpanId
 from bough.model.outcomes import Detail, Failure, Results
-from bough.movers.value_files import forget_recent
+from bough.movers.value_files import forget_maps, forget_recent
 from bough.wire.client_messages import Blob
 from bough.wire.framing import frame_list
 
 MAX_WAIT = 0.05  # seconds that news may wait
 LONG = 2 * MAX_WAIT  # seconds after which nothing of its span waits behind an element: spans hold much shorter ones
 _RESTED = 3  # times MAX_WAIT: then the next call, which may want the same big values, does not come soon
+_IDLE = 5.0  # seconds without work, after which a worker lets go of what it has mapped
 _MOST_TOGETHER = 1 << 20  # bytes of results in one piece of news
 _CHUNK = 1 << 18  # bytes that are read at once
 
@@ -355,7 +356,9 @@ class WorkerReports:
                     quiet += 1
             if quiet > 20 and self.progress is None:
                 self._asleep = True
-                self._wake.wait()
+                if not self._wake.wait(_IDLE):
+                    forget_maps()
+                    self._wake.wait()
                 self._wake.clear()
                 self._asleep = False
                 quiet = 0
