@@ -21,7 +21,7 @@ PAGES = [
     *sorted((ROOT / "docs" / "howto").glob("*.md")),
 ]
 BLOCK = re.compile(r"^```(python|text|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FILE = re.compile(r"# ([\w-]+\.(?:py|txt))\n")
+FILE = re.compile(r"# ([\w-]+\.(?:py|txt|jdf))\n")
 
 
 def _run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:

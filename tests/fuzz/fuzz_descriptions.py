@@ -53,6 +53,29 @@ plot: after=count,sort2 cores=0.5 :: plot sorted.txt \\
 sort2: after=count :: sort -r 'a b' "c d"
 :: echo "a command that holds :: itself"
 awk '{print $1}' x | head -n 3
+in=data/*.csv,s3://bucket/key out=parts/*.txt :: split data/a.csv s3://bucket/key
+"""
+JOB_FILE = """# a bag of tasks
+job:
+  label: blast
+  requirements: (os = linux && mem >= 512 || !site == far)
+  init: store db/slice.fa slice.fa
+  remote: blastall -d $STORAGE/slice.fa -o hits.$TASK
+  final: get hits.$TASK results/hits.$TASK
+  check: test -s hits.$TASK
+task:
+  init:
+    put q1.fa query.fa
+    if (os == linux) then
+      store tool.linux bin/tool
+    else
+      put tool.other bin/tool
+    endif
+task:
+  init: none
+  remote:
+    echo one
+    echo 'two' | cat
 """
 GROUPED = """#levels Night Field
 group=Night_1 level=Night deps=Night_0 ::
@@ -278,6 +301,7 @@ SAFE = {  # forms that execute nothing, and are known by the names of their file
     "flat": ("list.txt", FLAT_LIST),
     "groups": ("groups.txt", GROUPED),
     "mqsub": ("calls.txt", MQSUB),
+    "ourgrid": ("job.jdf", JOB_FILE),
     "dagman": ("w.dag", DAG),
     "wfformat": ("trace.json", json.dumps(TRACE, indent=1)),
     "json": ("plan.json", json.dumps(PLAN, indent=1)),

@@ -140,13 +140,9 @@ class LinkedService:
         """An executor on a host, which sees neither the client's files nor the server's."""
         work = self.folder / f"host-{number}"
         options = ["--server", str(self.access), "--cores", "1", "--work", str(work), *words]
-        self.hosts.spawn(
-            number,
-            ["sh", "-c", f"mount -t tmpfs none '{self.home}/server/store'; exec \"$@\"", "sh"]
-            + [*self.python, "executor", "start", *options],
-            f"executor-{number}.log",
-            self.here,
-        )
+        hide = f"mount -t tmpfs none '{self.home}/server/store'; exec \"$@\""
+        words = ["sh", "-c", hide, "sh", *self.python, "executor", "start", *options]
+        self.hosts.spawn(number, words, f"executor-{number}.log", self.here)
 
     def await_executors(self, count: int) -> None:
         """Wait until so many have joined."""

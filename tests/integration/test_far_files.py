@@ -7,10 +7,12 @@ another machine. That takes root; without, these tests are skipped.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import socket
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -216,13 +218,10 @@ def test_an_output_that_is_missing_is_named_and_a_failed_attempt_leaves_nothing(
     with open_session(service, "missing") as s:
         missing = s.command("echo x > {o:w}; true {p:w}", o="there.txt", p="sub/missing.txt")
         failed = s.command("echo x > {o:w}; exit 3", o="failed.txt", retries=1)
-        folder = s.command("mkdir {o:w}", o="folder")
         with pytest.raises(TaskFailed, match=r"did not write its output p \(.*work/sub/missing.txt\)"):
             missing.result(60)
         with pytest.raises(TaskFailed, match="exit code 3"):
             failed.result(60)
-        with pytest.raises(TaskFailed, match=r"its output o \(.*/folder\) is a folder and cannot be sent"):
-            folder.result(60)
     assert left_in(here) == []
     assert not list((service.folder / "one").rglob("sandboxes/*/*"))
 
@@ -253,17 +252,125 @@ def test_what_small_tasks_wrote_is_there_when_their_executor_has_left(service: F
         assert good.result().stdout == "out\n"
 
 
-def test_folders_cannot_be_sent(service: FarService, here: Path) -> None:
-    (here / "folder").mkdir()
+def test_what_a_command_wrote_at_length_outlives_its_executor(service: FarService, here: Path) -> None:
+    executor = service.far_executor("one")
+    with open_session(service, "long") as s:
+        task = s.command("seq 200000; seq 5 >&2; seq 30000 >&2")
+        failed = s.command("seq 100000; exit 2")
+        assert task.result(60) is not None
+        assert failed.exception(60) is not None
+        executor.terminate()
+        executor.wait(30)
+        whole = "".join(f"{number}\n" for number in range(1, 200_001))
+        assert task.stdout == whole
+        assert task.stderr.startswith("1\n2\n3\n4\n5\n1\n")
+        assert task.result().stdout == whole
+        assert failed.stdout.endswith("\n100000\n")
+
+    assert not list((service.folder / "one").rglob("*long*"))
+
+
+def test_a_command_that_is_submitted_by_hand_declares_files(service: FarService, here: Path) -> None:
+    service.far_executor("one")
+    (here / "data").mkdir()
+    (here / "data/a.csv").write_text("a\n")
+    words = ["--input", "data/*.csv", "--output", "made", "--wait", "--", "mkdir made; cp data/a.csv made/"]
+    service.bough("submit", *words)
+    service.bough("fetch")
+    assert (here / "made/a.csv").read_text() == "a\n"
+
+
+def test_files_of_a_feed_travel(service: FarService, here: Path) -> None:
+    service.far_executor("one", cores=2)
+    (here / "table").write_text("t\n")
+    (here / "more").mkdir()
+    (here / "more/x").write_text("x\n")
+    for number in range(20):
+        (here / f"q{number}").write_text(f"{number}\n")
+    with open_session(service, "feed") as s:
+        fed = s.feed(
+            "cat {q:r} table more/x > {o:w}; cp {q:r} {n}.log",
+            ({"q": f"q{n}", "n": n, "o": f"out/{n}"} for n in range(20)),
+            inputs=["table", "more"],
+            outputs=["{n}.log"],
+        )
+        fed.wait_all()
+    assert (here / "out/7").read_text() == "7\nt\nx\n"
+    assert (here / "19.log").read_text() == "19\n"
+
+
+def test_folders_travel_there_on_and_back(service: FarService, here: Path, tmp_path: Path) -> None:
+    service.far_executor("one")
+    service.far_executor("two")
+    (here / "data/deep").mkdir(parents=True)
+    (here / "data/a.txt").write_text("a\n")
+    (here / "data/deep/b.txt").write_text("b\n")
+    (here / "data/deep/up").symlink_to("../a.txt")
+    elsewhere = tmp_path / "else where"
+    elsewhere.mkdir()
+    (elsewhere / "c.txt").write_text("c\n")
+    text = "mkdir -p {o:w}/more && cat {x:r}/a.txt {x:r}/deep/* {y:r}/c.txt > {o:w}/more/all && cp {x:r}/a.txt {o:w}/"
     with open_session(service, "folders") as s:
+        first = s.command(text, x="data", y=elsewhere, o="made/first")
+        second = s.command("cp -r {x:r} {o:w} && ls {x:r}; echo {n}", x=first, o="made/second", n=2)
+        many = s.sweep("mkdir {o:w} && cat {x:r}/more/all > {o:w}/{n}", bough.tie(n=[1, 2]), x=second, o="out/{n}.d")
+        many.wait_all()
+        assert second.result(60).stdout == "a.txt\nmore\n2\n"
+        assert s.command("echo > {o:w}", o="made/first.txt").result(60)
+    assert (here / "made/first/more/all").read_text() == "a\nb\na\nc\n"
+    assert (here / "made/second/a.txt").read_text() == "a\n"
+    assert (here / "out/2.d/2").read_text() == "a\nb\na\nc\n"
+    assert service.bough("fetch").stdout == "0 files fetched, 5 files there already\n"
+    with open_session(service, "folders") as s:
+        again = s.command(text, x="data", y=elsewhere, o="made/first")
+        again.result(60)
+        assert again.reused
+        (here / "data/deep/b.txt").write_text("B\n")
+    with open_session(service, "folders") as s:
+        again = s.command(text, x="data", y=elsewhere, o="made/first")
+        again.result(60)
+        assert not again.reused
+    assert (here / "made/first/more/all").read_text() == "a\nB\na\nc\n"
+    assert not list((service.folder / "one").rglob("sandboxes/*/*"))
+
+
+def test_patterns_and_files_beside_the_text_travel(service: FarService, here: Path, tmp_path: Path) -> None:
+    service.far_executor("one")
+    service.far_executor("two")
+    (here / "data").mkdir()
+    (tmp_path / "else where").mkdir()
+    for name in ("a.csv", "b.csv", "c.txt"):
+        (here / "data" / name).write_text(f"{name}\n")
+    with open_session(service, "patterns") as s:
+        split = "ls data; mkdir -p parts/x; for n in 1 2; do cat data/a.csv > parts/x/$n.txt; done; echo > parts/x/no"
+        first = s.command(split, inputs=["data/*.csv"], outputs=["parts/**/*.txt", "parts/x"])
+        assert first.result(60).stdout == "a.csv\nb.csv\n"
+        second = s.command("cat {x:r} > one.txt", x="parts/x/2.txt", outputs=["one.txt"])
+        many = s.sweep("cat one.txt > {n}.copy", bough.tie(n=[1, 2]), inputs=[second], outputs=["{n}.copy"])
+        many.wait_all()
+        assert second.result(60) is not None
+        bad = s.command("true", outputs=["*.never"])
+        with pytest.raises(TaskFailed, match=r"no new file matches"):
+            bad.result(60)
+    assert (here / "parts/x/1.txt").read_text() == (here / "2.copy").read_text() == "a.csv\n"
+    assert (here / "parts/x/no").exists()
+
+
+def test_a_folder_that_cannot_travel_is_named(service: FarService, here: Path) -> None:
+    service.far_executor("one")
+    (here / "bad").mkdir()
+    os.mkfifo(here / "bad/pipe")
+    with open_session(service, "bad") as s:
+        made = s.command("mkdir {o:w} && mkfifo {o:w}/pipe", o="folder")
         if s.welcome.shared:
-            service.far_executor("one")
-            task = s.command("ls {x:r}", x="folder")
-            with pytest.raises(TaskFailed, match="it is a folder, which cannot be brought"):
-                task.result(60)
+            with pytest.raises(TaskFailed, match="bad/pipe is neither a file nor a folder and cannot travel"):
+                s.command("ls {x:r}", x="bad").result(60)
         else:
-            with pytest.raises(InvalidWorkload, match="is no plain file, and the server does not see it"):
-                s.command("ls {x:r}", x="folder")
+            with pytest.raises(InvalidWorkload, match="bad/pipe is neither a file nor a folder and cannot travel"):
+                s.command("ls {x:r}", x="bad")
+        with pytest.raises(TaskFailed, match=r"its output o \(.*/folder\) cannot be sent: .* is neither a file nor"):
+            made.result(60)
+    assert left_in(here) == ["bad", "bad/pipe"]
 
 
 def test_monitors_watch_what_is_written_in_a_sandbox(service: FarService, here: Path) -> None:
@@ -489,6 +596,15 @@ class HandExecutor:
         return found
 
 
+def hostile_archive() -> bytes:
+    data = io.BytesIO()
+    with tarfile.open(mode="w", fileobj=data) as tar:
+        info = tarfile.TarInfo("../secret.txt")
+        info.size = 4
+        tar.addfile(info, io.BytesIO(b"evil"))
+    return data.getvalue()
+
+
 def test_an_executor_gets_and_writes_only_what_its_task_declared(service: FarService, here: Path) -> None:
     (here / "in.txt").write_text("in\n")
     (here / "secret.txt").write_text("secret\n")
@@ -522,6 +638,17 @@ def test_an_executor_gets_and_writes_only_what_its_task_declared(service: FarSer
             get = executor.hear(GetPiece)
             executor.say(FilePiece(4, get.offset, b"liar"))
             assert "not what was announced" in executor.hear(FilesKept).error
+            evil = hostile_archive()
+            offered = MadeFile(
+                str(here / "out1.txt"), blake2b(evil, digest_size=DIGEST).digest(), len(evil), folder=True
+            )
+            executor.say(OfferFiles(6, run.span, 0, [offered]))
+            get = executor.hear(GetPiece) if not sweep else None  # the second time the server has it
+            if get is not None:
+                executor.say(FilePiece(6, get.offset, evil))
+            kept = executor.hear(FilesKept)
+            if session.welcome.shared:
+                assert "would leave the folder" in kept.error
             executor.say(WantFile(5, run.span, 0, str(here / "in.txt")))
             assert executor.hear(FileLocated).size == 3
             session.detach()
@@ -529,3 +656,4 @@ def test_an_executor_gets_and_writes_only_what_its_task_declared(service: FarSer
     finally:
         executor.sock.close()
     assert left_in(here) == ["in.txt", "secret.txt"]
+    assert (here / "secret.txt").read_text() == "secret\n"

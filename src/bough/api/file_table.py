@@ -30,6 +30,7 @@ from bough.errors import InvalidWorkload, StoreFailed
 from bough.executor.disk_space_wait import SpaceWait, patiently
 from bough.model.commands.command import CommandTemplate, OnClash, TemplateSlot
 from bough.model.commands.rendering import row_files
+from bough.model.files import check_url, is_url, matches
 from bough.model.ids import RecordId
 from bough.model.tasks import Dep, On
 from bough.stores.places import FormerPlaces
@@ -74,6 +75,7 @@ class FileTable:
         self._loose: dict[str, _Writer] = {}
         self._arrays: list[ArrayFiles] = []
         self._renamed: dict[str, str] = {}
+        self._patterns: list[tuple[str, _Writer]] = []  # of outputs whose names are not known yet
         self._lock = threading.RLock()
 
     # --- declaring ---
@@ -86,8 +88,12 @@ class FileTable:
         writes: Mapping[str, str] | None = None,
         *,
         clash: OnClash = OnClash.ERROR,
+        patterns: Iterable[str] = (),
     ) -> DeclaredFiles:
-        """Declare the files of one loose task, as absolute paths; `label` names it in errors."""
+        """Declare the files of one loose task, as absolute paths; `label` names it in errors.
+
+        `patterns`: of files that it makes; who reads one that matches waits for it.
+        """
         writes = writes or {}
         disk = Disk(many=False)
         with self._lock:
@@ -100,6 +106,7 @@ class FileTable:
                 taken[real] = path
             renames = {wanted: real for real, wanted in taken.items() if real != wanted}
             self._loose.update((real, _Writer(record, 0, label)) for real in taken)
+            self._patterns += [(pattern, _Writer(record, 0, label)) for pattern in patterns]
             self._renamed.update(renames)
         return DeclaredFiles(self._gathered(deps), (), renamed | renames, tuple(external))
 
@@ -114,7 +121,7 @@ class FileTable:
         start: int = 0,
     ) -> DeclaredFiles:
         """Declare the files of an array's elements from `start` up: those its template makes of the rows."""
-        if not any(isinstance(part, TemplateSlot) and part.mode in {"r", "w"} for part in template.parts):
+        if not declares_files(template):
             return DeclaredFiles()
         with self._lock:
             made = ArrayFiles(record, label, template, rows, start)
@@ -135,6 +142,10 @@ class FileTable:
             for made in self._arrays:
                 if made.record == record:
                     made.record = there
+            self._patterns = [
+                (pattern, writer._replace(record=there) if writer.record == record else writer)
+                for pattern, writer in self._patterns
+            ]
 
     def withdraw(self, record: RecordId) -> None:
         """Forget what a record declared: its submission was refused."""
@@ -145,6 +156,7 @@ class FileTable:
                     gone.update(made.renamed.values())
             self._loose = {path: writer for path, writer in self._loose.items() if path not in gone}
             self._arrays = [made for made in self._arrays if made.record != record]
+            self._patterns = [one for one in self._patterns if one[1].record != record]
             self._renamed = {wanted: real for wanted, real in self._renamed.items() if real not in gone}
 
     # --- asking ---
@@ -170,7 +182,7 @@ class FileTable:
             if index is not None:
                 number = made.start + index
                 return _Writer(made.record, number, f"{made.label}[{number}]")
-        return None
+        return next((writer for pattern, writer in self._patterns if matches(path, pattern)), None)
 
     def _look_up(
         self, reads: Iterable[str], label: str, disk: Disk
@@ -186,7 +198,7 @@ class FileTable:
             writer = self._writer(path)
             if writer is not None:
                 deps[writer.dep()] = None
-            elif disk.has(path):
+            elif (is_url(path) and check_url(path)) or disk.has(path):
                 external[path] = None
             else:
                 raise _missing(path, label)
@@ -194,6 +206,8 @@ class FileTable:
 
     def _place(self, path: str, label: str, clash: OnClash, disk: Disk, taken: Mapping[str, str]) -> str:
         """The path an output gets: the wanted one, or with `rename` a free one."""
+        if is_url(path):
+            check_url(path)
         writer = self._writer(self._renamed.get(path, path))
         if writer is not None:
             raise Taken(f"{path} would be written by both {writer.label} and {label}: give one of them another name")
@@ -231,7 +245,7 @@ class FileTable:
             for path in writes.values():
                 check_sendable(f"an output of {made.label}[{made.start + index}]", path)
                 real = path
-                if not alone or (clash is not OnClash.OVERWRITE and disk.has(path)):
+                if not alone or is_url(path) or (clash is not OnClash.OVERWRITE and disk.has(path)):
                     real = self._place(path, f"{made.label}[{made.start + index}]", clash, disk, chosen)
                 if real is not path:
                     if path in made.renamed:
@@ -367,7 +381,9 @@ class Disk:
         self.folders: dict[str, frozenset[str]] = {}
 
     def has(self, path: str) -> bool:
-        """Whether there is something at a path."""
+        """Whether there is something at a path; of a URL that is not asked."""
+        if is_url(path):
+            return False
         if not self.many:
             return os.path.lexists(path)
         folder, _, name = path.rpartition("/")
@@ -381,6 +397,13 @@ class Disk:
                 names = frozenset()
             self.folders[folder] = names
         return name in names
+
+
+def declares_files(template: CommandTemplate) -> bool:
+    """Whether the rows of a template read or write declared files."""
+    if template.inputs or template.outputs:
+        return True
+    return any(isinstance(part, TemplateSlot) and part.mode in {"r", "w"} for part in template.parts)
 
 
 def files_of(template: CommandTemplate, rows: Sequence[Any]) -> Iterator[tuple[list[str], dict[str, str]]]:

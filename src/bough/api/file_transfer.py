@@ -28,9 +28,11 @@ import msgspec
 from bough import private
 from bough.api.client.connection import refusal
 from bough.errors import BoughError, InvalidWorkload, PeerLost, StoreFailed
+from bough.folder_state import folder_state
 from bough.model.bounds import check_bounds
-from bough.model.files import hidden_path
+from bough.model.files import hidden_path, is_url
 from bough.model.outcomes import Cause, Failure, Output, ResultFile
+from bough.movers.folder_archive import UnpackableFolder, archive_digest, pack_file, replace_folder, unpack_pieces
 from bough.movers.local import digest_of
 from bough.transport.access import find_access
 from bough.transport.dial import dial
@@ -204,6 +206,9 @@ class FileTransfer:
         with self._uploading:
             bunch: dict[str, bytes] = {}
             for path in paths:
+                if is_url(path):
+                    found[path] = b""  # whoever needs it fetches it
+                    continue
                 found[path] = bunch[path] = self._digest(path, label)
                 if len(bunch) >= _AT_ONCE:
                     self._send(bunch)
@@ -220,7 +225,7 @@ class FileTransfer:
         for digest, path in unknown.items():
             if digest not in there:
                 try:
-                    self._line.put(path, digest, os.stat(path).st_size)
+                    self._put(path, digest)
                 except OSError as error:
                     raise StoreFailed(f"{path} cannot be sent to the server: {error.strerror}") from error
                 except StoreFailed as error:
@@ -228,19 +233,44 @@ class FileTransfer:
                 self.sent += 1
             self._there.add(digest)
 
+    def _put(self, path: str, digest: bytes) -> None:
+        """Send one file, or the archive of a folder."""
+        if not os.path.isdir(path):
+            self._line.put(path, digest, os.stat(path).st_size)
+            return
+        spool = private.TemporaryFolder("folders")
+        try:
+            archive = f"{spool.make()}/archive"
+            packed = pack_file(path, archive)
+            if packed.digest != digest:
+                raise StoreFailed("it changed while it was sent")
+            self._line.put(archive, digest, packed.size)
+        finally:
+            spool.remove()
+
+    def _folder_digest(self, path: str) -> bytes:
+        now = folder_state(path)
+        stamp = (path, now.size, now.mtime_ns, -1)
+        if stamp not in self._digests:
+            self._digests[stamp] = archive_digest(path).digest
+        return self._digests[stamp]
+
     def _digest(self, path: str, label: str) -> bytes:
         try:
             state = os.stat(path)
+            if stat.S_ISDIR(state.st_mode):
+                return self._folder_digest(path)
             if not stat.S_ISREG(state.st_mode):
                 raise InvalidWorkload(
-                    f"{path}, which {label} reads, is no plain file, and the server does not see it:"
-                    " make an archive with tar, and declare that"
+                    f"{path}, which {label} reads, is neither a file nor a folder, and cannot be sent to the server"
                 )
             stamp = (path, state.st_size, state.st_mtime_ns, state.st_ino)
             if stamp not in self._digests:
                 self._digests[stamp] = digest_of(path)
         except OSError as error:
             raise InvalidWorkload(f"{path}, which {label} reads, cannot be read: {error.strerror}") from error
+        except UnpackableFolder as error:
+            raise InvalidWorkload(f"{path}, which {label} reads, cannot be sent to the server: {error}") from error
         return self._digests[stamp]
 
     # --- from the server ---------------------------------------------------------------------------
@@ -346,6 +376,8 @@ class Asker(Protocol):
 
 def fetch(line: Asker, output: Output, path: str, hidden: str) -> bool:
     """Write an output that a server keeps to its place, unless it is there; whether it was written."""
+    if output.folder:
+        return _fetch_folder(line, output, path, hidden)
     with contextlib.suppress(OSError):
         if os.stat(path).st_size == output.size and digest_of(path) == output.digest:
             return False
@@ -368,6 +400,27 @@ def fetch(line: Asker, output: Output, path: str, hidden: str) -> bool:
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(hidden)
+        raise
+    return True
+
+
+def _fetch_folder(line: Asker, output: Output, path: str, hidden: str) -> bool:
+    """The same for a folder, of which the server keeps the archive."""
+    if os.path.isdir(path):
+        with contextlib.suppress(OSError, UnpackableFolder):
+            if archive_digest(path) == (output.digest, output.size):
+                return False
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    private.remove_tree(hidden)
+
+    def piece(offset: int) -> bytes:
+        return line.ask(questions.Piece(output.digest, offset=offset)) if offset < output.size else b""
+
+    try:
+        unpack_pieces(piece, output.digest, hidden)
+        replace_folder(hidden, path)
+    except BaseException:
+        private.remove_tree(hidden)
         raise
     return True
 

@@ -50,7 +50,7 @@ class Work(msgspec.Struct, frozen=True):
     group: str = ""
     options: dict[str, Any] = {}
     rule: str = ""  # that compares many of them while they run
-    around: dict[str, str] = {}  # setup and container
+    around: dict[str, Any] = {}  # what stands around it, and the files that it declares
 
 
 class SubmittedWork(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -88,6 +88,14 @@ def _is_plan(source: Source) -> bool:
     return is_plan(source.text)
 
 
+def _is_job_file(source: Source) -> bool:
+    if not source.path.endswith(".jdf") and "job" not in source.text[:10_000]:
+        return False
+    from bough.describe.ourgrid_job import is_job_file
+
+    return is_job_file(source.path, source.text)
+
+
 def _is_make(source: Source) -> bool:
     return source.is_makefile and source.path != "-"
 
@@ -122,6 +130,7 @@ READERS: list[FormatReader] = [
     FormatReader(
         "dagman", lambda source: _IS_DAG.search(source.path) is not None, "bough.describe.formats:_read_dagman"
     ),
+    FormatReader("ourgrid", _is_job_file, "bough.describe.formats:_read_job_file"),
     FormatReader("json", _is_plan, "bough.describe.formats:_read_json"),
     FormatReader("wfformat", _is_trace, "bough.describe.formats:_read_trace"),
     FormatReader("mqsub", _is_mqsub, "bough.describe.formats:_read_mqsub"),
@@ -187,6 +196,9 @@ def left_out(plan: Plan, form: str) -> str:
     if bound and form in _WITHOUT_MONITORS:
         what = "sites, requirements and queues"
         lines.append(f"{form} has no place for {what}: those of {counted(bound, 'task')} are left out")
+    moving = sum(task.playpen for task in tasks_there)
+    if moving and form != "json":
+        lines.append(f"{form} has no place for playpens: what {counted(moving, 'task')} put, store and get is left out")
     return "; ".join(lines)
 
 
@@ -215,6 +227,12 @@ def _read_trellis(source: Source) -> Plan:
 def _read_json(source: Source) -> Plan:
 
     return read_json(source.text, source.name)
+
+
+def _read_job_file(source: Source) -> Plan:
+    from bough.describe.ourgrid_job import read
+
+    return read(source.text, source.name)
 
 
 def _read_mqsub(source: Source) -> Plan:

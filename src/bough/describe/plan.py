@@ -19,7 +19,7 @@ import gc
 import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -41,8 +41,10 @@ from bough.model.bounds import (
     Whole,
     within,
 )
+from bough.model.commands.playpens import check_remote
+from bough.model.files import is_url
 from bough.model.ids import read_bytes, read_seconds, split_growth
-from bough.model.requirements import read_requirement
+from bough.model.requirements import RequirementText, read_requirement
 
 MOST_DEEP = 100  # groups in groups
 
@@ -68,6 +70,10 @@ class Where(msgspec.Struct, frozen=True, gc=False):
 
 
 NOWHERE = Where()
+
+
+PlanTransfer = tuple[Literal["put", "store", "get"], FilePath, FilePath, RequirementText]
+Transfers = Annotated[list[PlanTransfer], Meta(max_length=100_000)]
 
 
 class PlanTask(msgspec.Struct, omit_defaults=True):
@@ -96,6 +102,8 @@ class PlanTask(msgspec.Struct, omit_defaults=True):
     sites: list[str] = []  # where it may run; empty: anywhere
     requires: str = ""  # of the executor's attributes
     queue: QueueRef = ""  # the named queue of the server that it goes through
+    transfers: Transfers = []  # of a task in a playpen: put, store or get; the path here, the name there, a condition
+    playpen: bool = False  # it runs in an empty folder of its own
     where: Where = NOWHERE
 
     @property
@@ -205,7 +213,19 @@ def check_task(task: PlanTask) -> None:
         raise task.where.wrong(f"{task.label}: {error}") from None
 
 
+def _check_transfers(task: PlanTask) -> None:
+    if not task.playpen:
+        raise UserError("files are put, stored and got for a task in a playpen; give playpen, too")
+    for kind, local, remote, when in task.transfers:
+        within(kind, local, FilePath)
+        check_remote(remote, stored=kind == "store")
+        if when:
+            read_requirement(when)
+
+
 def _check_where(task: PlanTask) -> None:
+    if task.transfers:
+        _check_transfers(task)
     if task.sites:
         within("sites", task.sites, _Sites)
     if task.requires:
@@ -251,7 +271,7 @@ def file_writers(tasks: Sequence[PlanTask]) -> dict[str, int]:
 
 def file_path(task: PlanTask, path: str) -> str:
     """A declared file's absolute path."""
-    return os.path.normpath(os.path.join(os.getcwd(), task.cwd, path))
+    return path if is_url(path) else os.path.normpath(os.path.join(os.getcwd(), task.cwd, path))
 
 
 _SHORT = 65_536

@@ -13,10 +13,13 @@ import sys
 import time
 from typing import NamedTuple
 
+import msgspec
+
 from bough import logs
 from bough.errors import BoughError, UserError
 from bough.executor.devices import DevicePool, find_gpus
 from bough.executor.machine_capacity import machine_attributes, machine_memory
+from bough.executor.worker_protocol import ATTRIBUTES
 from bough.model.bounds import Finite, within
 from bough.model.ids import ExecutorId, read_bytes, read_seconds
 from bough.model.requirements import AttributeName, Attributes, AttributeText
@@ -187,6 +190,8 @@ def read_capacity_and_lifetime(options: ExecutorOptions) -> tuple[Needs, Executo
     """What an executor has, and how long it stays."""
     capacity = Needs(options.cores, options.memory, options.gpus or 0, tuple(sorted(options.named.items())))
     attributes = tuple(sorted({**machine_attributes(), **options.attributes}.items()))
+    if options.attributes:
+        os.environ[ATTRIBUTES] = msgspec.json.encode(options.attributes).decode()  # for workers and their commands
     return capacity, ExecutorLifetime(
         options.until,
         time.time(),

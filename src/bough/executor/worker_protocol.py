@@ -38,6 +38,8 @@ RESULT_WAITS = 8  # 1: a result waits for space on the disk of the store
 OUTPUT_WAITS = 9  # 1: what a task prints does
 _CELLS = 10
 
+ATTRIBUTES = "BOUGH_ATTRIBUTES"  # the variable that has what the executor was told to say of itself, as JSON
+
 
 class WorkerSpan(msgspec.Struct, frozen=True, array_like=True, tag="h"):
     """Run this, after what was handed over before."""
@@ -95,6 +97,7 @@ class StageInputs(msgspec.Struct, frozen=True, array_like=True, tag="b"):
     span: SpanId
     index: int
     paths: list[str]
+    fresh: list[str] = []  # those that are sent even if their content is here
 
 
 class InputsStaged(msgspec.Struct, frozen=True, array_like=True, tag="bb"):
@@ -105,6 +108,7 @@ class InputsStaged(msgspec.Struct, frozen=True, array_like=True, tag="bb"):
     files: dict[str, str]
     error: str = ""
     of_site: bool = False
+    folders: list[str] = []  # those of the paths whose content is the archive of a folder
     moved: tuple[int, int, int] = (0, 0, 0)  # bytes that were in the host's cache, came from peers, from the server
 
 
@@ -129,6 +133,7 @@ class OutputsStored(msgspec.Struct, frozen=True, array_like=True, tag="oo"):
     index: int
     times: list[int]
     error: str = ""
+    places: list[str] = []  # of what a task wrote to its streams: where the server keeps it
 
 
 class TaskPlace(msgspec.Struct, frozen=True, array_like=True):

@@ -10,13 +10,16 @@ dots and doubled slashes have one.
 
 from __future__ import annotations
 
+import functools
+import re
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
 
-from bough.model.bounds import FilePath
+from bough.errors import BadValue
+from bough.model.bounds import LONGEST_PATH, FilePath
 from bough.model.ids import ROOT, FileId, GroupId
 
 OUTSIDE: Final = ".outside"  # the folder of a sandbox for files from outside of the submitter's directory
@@ -37,11 +40,27 @@ class Manifest(msgspec.Struct, frozen=True):
 
     reads: dict[str, bytes]  # path -> digest of its content, if it was sent to the server
     writes: set[str]
+    folders: set[str] = set()  # those that were sent as the archive of a folder
+    patterns: set[str] = set()  # of outputs whose names are known only when they are there
+
+    def may_write(self, path: str) -> bool:
+        """Whether a path is declared as an output."""
+        return path in self.writes or any(matches(path, pattern) for pattern in self.patterns)
 
 
-def pack_manifest(reads: Mapping[str, bytes], writes: Iterable[str]) -> bytes:
+class _Packed(msgspec.Struct, frozen=True, array_like=True):
+    reads: dict[str, bytes]
+    writes: set[str]
+    folders: set[str] = set()
+    patterns: set[str] = set()
+
+
+def pack_manifest(
+    reads: Mapping[str, bytes], writes: Iterable[str], folders: Iterable[str] = (), patterns: Iterable[str] = ()
+) -> bytes:
     """A manifest as bytes."""
-    return zlib.compress(msgspec.msgpack.encode([dict(reads), list(writes)]), 1)
+    parts = [dict(reads), list(writes), list(folders), list(patterns)]
+    return zlib.compress(msgspec.msgpack.encode(parts), 1)
 
 
 def unpack_manifest(data: bytes) -> Manifest:
@@ -53,14 +72,16 @@ def unpack_manifest(data: bytes) -> Manifest:
         plain = unpacker.decompress(data, _MOST)
         if not unpacker.eof:
             raise ValueError("the declared files cannot be read: some are missing, or they are too many")
-        reads, writes = msgspec.msgpack.decode(plain, type=tuple[dict[str, bytes], set[str]])
+        packed = msgspec.msgpack.decode(plain, type=_Packed)
     except (zlib.error, msgspec.MsgspecError) as error:
         raise ValueError(f"the declared files cannot be read: {error}") from error
-    return Manifest(reads, writes)
+    return Manifest(packed.reads, packed.writes, packed.folders, packed.patterns)
 
 
 def absolute(path: str, cwd: str) -> str:
-    """A path as it is compared and stored: joined to `cwd`, without dots and doubled slashes."""
+    """A path as it is compared and stored: joined to `cwd`, without dots and doubled slashes; a URL as it is."""
+    if ":/" in path and is_url(path):
+        return path
     whole = path if path.startswith("/") else f"{cwd}/{path}"
     if "/." not in whole and "//" not in whole and whole[-1] != "/":
         return whole
@@ -71,6 +92,92 @@ def absolute(path: str, cwd: str) -> str:
         elif piece and piece != ".":
             tidy.append(piece)
     return "/" + "/".join(tidy)
+
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+_OF_SITE = re.compile(r"([A-Za-z0-9][\w.-]*):(/(?!/).*)\Z", re.DOTALL)
+
+
+def is_url(path: str) -> bool:
+    """Whether a name is no path of the submitter: a URL, as s3://bucket/key, or a file of a site, as alpha:/data/x."""
+    return ":/" in path and (_URL.match(path) is not None or _OF_SITE.match(path) is not None)
+
+
+def site_file(path: str) -> tuple[str, str]:
+    """The site and the path there of a name such as alpha:/data/x; two empty texts for any other name."""
+    found = _OF_SITE.match(path) if ":/" in path else None
+    return (found[1], absolute(found[2], "/")) if found else ("", "")
+
+
+_SIGNED = re.compile(
+    r"[?&](?:X-Amz-Signature|X-Goog-Signature|Signature|sig|AWSAccessKeyId|access_token)=", re.IGNORECASE
+)
+
+
+def check_url(url: str) -> str:
+    """A URL that may be written down, in a journal too; BadValue for one with a secret in it."""
+    host = url.partition("://")[2].partition("/")[0]
+    user, at, _ = host.rpartition("@")
+    if at and ":" in user:
+        bare = f"{url.partition('://')[0]}://{host.rpartition('@')[2]}"
+        way = "give it to fsspec where the file is moved, by its configuration or the environment"
+        raise BadValue(f"a URL at {bare} has a password in it, which would be stored: {way}")
+    if "::" in url:
+        raise BadValue(f"{url!r:.80} joins several protocols, which cannot be declared; name one file")
+    if _SIGNED.search(url):
+        raise BadValue(f"a URL at {host} is signed, and whoever reads the journal could use it: give it unsigned")
+    if "\0" in url or any(ord(letter) < 32 for letter in url) or len(url) > LONGEST_PATH:
+        raise BadValue(f"{url!r:.80} is no URL: it is too long or has control characters")
+    return url
+
+
+def is_pattern(path: str) -> bool:
+    """Whether a path stands for those that match it: it has a star or a question mark.
+
+    Brackets count only beside these: files are called `run[3].txt` more often than people mean a set of letters.
+    """
+    return ("*" in path or "?" in path) and not is_url(path)
+
+
+@functools.lru_cache(maxsize=1000)
+def _expression(pattern: str) -> re.Pattern[str]:
+    pieces = [piece for piece in pattern.split("/") if piece]
+    found = ""
+    for at, piece in enumerate(pieces):
+        if piece == "**":
+            found += r"(?:/(?!\.)[^/]+)*" if at + 1 < len(pieces) else r"(?:/(?!\.)[^/]+)+"
+        else:
+            hidden = "" if piece.startswith(".") else r"(?!\.)"
+            found += f"/{hidden}{_piece_expression(piece)}"
+    return re.compile(f"{found}\\Z", re.DOTALL)
+
+
+def _piece_expression(piece: str) -> str:
+    found, at = "", 0
+    while at < len(piece):
+        letter = piece[at]
+        end = piece.find("]", at + 3 if piece[at + 1 : at + 2] == "!" else at + 2) if letter == "[" else -1
+        if end > 0:
+            inside = piece[at + 1 : end].replace("\\", r"\\").replace("[", r"\[").replace("^", r"\^")
+            found += f"(?!/)[{'^' + inside[1:] if inside[0] == '!' else inside}]"
+            at = end
+        else:
+            found += {"*": "[^/]*", "?": "[^/]"}.get(letter) or re.escape(letter)
+        at += 1
+    return found
+
+
+def matches(path: str, pattern: str) -> bool:
+    """Whether an absolute path is one of those that an absolute pattern means, as a shell would with `**`.
+
+    A star stands for no slash and for no dot at the beginning of a name; `**` stands for any folders, or none.
+    """
+    try:
+        return _expression(pattern).match(path) is not None
+    except re.error:  # a set of letters that is none, as [z-a]
+        return False
 
 
 def hidden_path(path: str, record: int, index: int, attempt: int) -> str:

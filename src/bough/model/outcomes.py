@@ -74,6 +74,7 @@ class Output(msgspec.Struct, frozen=True, array_like=True, gc=False):
     size: Count
     mtime_ns: Whole
     digest: Digest = b""  # of its content, where a server keeps that; empty: it was written in its place
+    folder: bool = False  # a folder: its content is an archive, its size and time are those of all that is in it
 
 
 class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -112,6 +112,7 @@ class Page(msgspec.Struct, frozen=True, array_like=True, gc=False):
     start: Index
     stop: Index
     data: bytes
+    files: bytes = b""  # of what is fed: what its elements read and write, see `model.files.Manifest`
 
 
 class Reuse(msgspec.Struct, frozen=True, array_like=True, gc=False):

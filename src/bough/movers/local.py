@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
+from bough import private
+from bough.folder_state import folder_state
 from bough.model.outcomes import kept_time
 from bough.wire.file_messages import DIGEST, PIECE
 
@@ -27,6 +29,7 @@ class ContentCopy(NamedTuple):
     path: str
     hidden: str
     mode: int = 0o644
+    folder: bool = False  # the content is the archive of one
 
 
 def put(content: str, path: str) -> None:
@@ -66,25 +69,64 @@ def bring_in(store: ContentStore, path: str) -> tuple[bytes, int]:
             raise
 
 
+def bring_in_folder(store: ContentStore, path: str) -> tuple[bytes, int]:
+    """Pack a folder as it is now into a store; the digest and size of its archive."""
+    from bough.movers.folder_archive import pack  # few servers see folders
+
+    incoming = store.receive()
+    try:
+        packed = pack(path, incoming)
+        incoming.finish()
+    except BaseException:
+        incoming.drop()
+        raise
+    return packed.digest, packed.size
+
+
 def give_out(store: ContentStore, copies: Sequence[ContentCopy]) -> list[int]:
-    """Copy contents of a store to their paths: all, or none, unless the last renames fail.
+    """Copy contents of a store to their paths: all files, or none, unless the last renames fail.
 
     The answer has their times of change in nanoseconds. OSError when one cannot be written.
     """
+    times: dict[int, int] = {}
+    order = sorted(range(len(copies)), key=lambda at: not copies[at].folder)  # a file may lie in a folder among them
     try:
-        times = [_copy_out(store, one) for one in copies]
-        for one in copies:
-            os.replace(one.hidden, one.path)
+        for at in order:
+            times[at] = _copy_out(store, copies[at])
+            if copies[at].folder:
+                _show_folder(copies[at])
+        for at in order:
+            if not copies[at].folder:
+                os.replace(copies[at].hidden, copies[at].path)
     except BaseException:
         for one in copies:
             with contextlib.suppress(OSError):
-                os.unlink(one.hidden)
+                if one.folder:
+                    private.remove_tree(one.hidden)
+                else:
+                    os.unlink(one.hidden)
         raise
-    return times
+    return [times[at] for at in range(len(copies))]
+
+
+def _unpack_out(store: ContentStore, copy: ContentCopy) -> int:
+    from bough.movers.folder_archive import unpack_pieces
+
+    private.remove_tree(copy.hidden)
+    unpack_pieces(lambda offset: store.read(copy.digest, offset, PIECE), copy.digest, copy.hidden)
+    return kept_time(folder_state(copy.hidden).mtime_ns)
+
+
+def _show_folder(copy: ContentCopy) -> None:
+    from bough.movers.folder_archive import replace_folder
+
+    replace_folder(copy.hidden, copy.path)
 
 
 def _copy_out(store: ContentStore, copy: ContentCopy) -> int:
     os.makedirs(os.path.dirname(copy.path), exist_ok=True)
+    if copy.folder:
+        return _unpack_out(store, copy)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(copy.hidden)
     with open(copy.hidden, "xb", opener=_as_umask_allows) as target:

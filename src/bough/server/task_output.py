@@ -3,8 +3,8 @@
 A client names a task and an offset in its own output, or a file and an offset in that, as the jobs database has them.
 A running task's output is with its executor; that of one that was cancelled or killed is, too, until it has ended.
 Executors whose files the server cannot read send short outputs with their reports; the server keeps them, and from then
-on they are named by their place here. Rule: files are read only below the store's own output folder, and executors
-keep the same rule for their own.
+on they are named by their place here. Long ones come as contents before the report does. Rule: files are read only
+below the store's own folders for outputs and contents, and executors keep the same rule for their own.
 """
 
 from __future__ import annotations
@@ -97,6 +97,9 @@ class TaskOutput:
         offset = stream.offset + wanted.offset
         length = max(0, min(MOST, wanted.length, stream.length - wanted.offset))
         data = read_here(self._shell.info.folder("out"), stream.path, offset, length)
+        if data is None:  # what was long is kept as a content
+            contents, name = self._shell.info.folder("files"), os.path.basename(stream.path)
+            data = read_here(contents, f"{contents}/{name[:2]}/{name}", offset, length)
         if data is not None:
             deferred.answer(OutputReply(data, attempt=attempt))
         else:

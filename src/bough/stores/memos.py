@@ -17,10 +17,11 @@ from typing import Final
 
 import msgspec
 
+from bough.folder_state import folder_state
 from bough.model.events.facts import Fact, MemoLookedUp, SpanEnded, Submitted
 from bough.model.events.news import PagesAdded
 from bough.model.ids import MemoKey, RecordId
-from bough.model.outcomes import ResultFile, kept_time
+from bough.model.outcomes import Output, ResultFile, kept_time
 from bough.model.tasks import ArraySpec, Page, Reuse
 from bough.stores.database import Database
 from bough.stores.store import MemoArray, MemoPages
@@ -296,18 +297,22 @@ class Memos:
             for detail in success.details:
                 if detail.index != index:
                     continue
-                for made in detail.outputs:
-                    if made.digest and not made.mtime_ns:  # its place is on another machine
-                        name = made.digest.hex()
-                        if not self.contents or os.stat(f"{self.contents}/{name[:2]}/{name}").st_size != made.size:
-                            return False
-                        continue
-                    now = os.stat(made.path)
-                    if (now.st_size, kept_time(now.st_mtime_ns)) != (made.size, made.mtime_ns):
-                        return False
+                if not all(map(self._is_unchanged, detail.outputs)):
+                    return False
         except OSError:
             return False
         return True
+
+    def _is_unchanged(self, made: Output) -> bool:
+        """Whether an output is as it was; OSError when it is not there."""
+        if made.digest and not made.mtime_ns:  # its place is on another machine
+            name = made.digest.hex()
+            return bool(self.contents) and os.stat(f"{self.contents}/{name[:2]}/{name}").st_size == made.size
+        if made.folder:
+            size, time = folder_state(made.path)
+            return (bool(made.digest) or size == made.size) and kept_time(time) == made.mtime_ns
+        now = os.stat(made.path)
+        return (now.st_size, kept_time(now.st_mtime_ns)) == (made.size, made.mtime_ns)
 
     def _pages(self, record: int) -> list[tuple[int, int, bytes]]:
         pages: list[tuple[int, int, bytes]] = []

@@ -23,6 +23,7 @@ MOST_PEERS = 16  # named for one content
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Ticket = Annotated[bytes, Meta(min_length=32, max_length=32)]
 Secret = Annotated[bytes, Meta(max_length=1 << 16)]
+STREAMS = (":stdout", ":stderr")  # in the place of paths: what a task wrote, if it is long
 
 
 class WorkDirectory(msgspec.Struct, frozen=True, array_like=True, tag="place"):
@@ -65,6 +66,7 @@ class FileLocated(msgspec.Struct, frozen=True, array_like=True, tag="loc"):
     error: Text = ""
     peers: Annotated[list[PeerHint], Meta(max_length=MOST_PEERS)] = []
     wanted: Count = 0  # about how many tasks that wait read the same content
+    folder: bool = False  # the content is the archive of a folder
 
 
 class FailedPeer(msgspec.Struct, frozen=True, array_like=True):
@@ -151,6 +153,7 @@ class MadeFile(msgspec.Struct, frozen=True, array_like=True):
     digest: Digest  # of a result: empty, it was not computed
     size: Count
     mode: Annotated[int, Meta(ge=0, le=0o7777)] = 0o644
+    folder: bool = False  # the content is the archive of a folder
 
 
 class OfferFiles(msgspec.Struct, frozen=True, array_like=True, tag="offer"):
@@ -168,7 +171,7 @@ class FilesKept(msgspec.Struct, frozen=True, array_like=True, tag="kept"):
     request: Count
     times: list[Whole] = []  # nanoseconds, 0 for one that is not in its place
     error: Text = ""
-    places: list[FilePath] = []  # of a function's result: where the server keeps it
+    places: list[FilePath] = []  # of a function's result, and of streams: where the server keeps it
 
 
 class PutPiece(msgspec.Struct, frozen=True, array_like=True, tag="put"):

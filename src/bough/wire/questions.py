@@ -387,8 +387,8 @@ class Piece(Question[bytes], frozen=True, array_like=True, tag="piece"):
     offset: Count = 0
 
 
-class Files(Question[list[tuple[str, int, bytes]]], frozen=True, array_like=True, tag="files"):
-    """Outputs of the elements [start, stop) of a record that the server keeps, as (path, size, digest)."""
+class Files(Question[list[tuple[str, int, bytes, bool]]], frozen=True, array_like=True, tag="files"):
+    """Outputs of the elements [start, stop) of a record that the server keeps, as (path, size, digest, is a folder)."""
 
     record: RecordId
     start: Index = 0

@@ -133,7 +133,11 @@ def command_key(call: CommandCall, reads: Iterable[tuple[str, bytes]] = (), base
     """
     writes = {slot: _relative(path, base) for slot, path in call.writes.items()}
     seen = [(_relative(path, base), identity) for path, identity in reads]
-    return _settled(("call", call.parts, call.argv, writes, seen), call.settings, base)
+    beside = ([_relative(path, base) for path in call.patterns],) if call.patterns else ()
+    if call.settings.playpen:
+        moved = [(one.kind, _relative(one.local, base), one.remote, one.when) for one in call.transfers]
+        beside = (*beside, ["playpen", *moved])
+    return _settled(("call", call.parts, call.argv, writes, seen, *beside), call.settings, base)
 
 
 class Alike:
@@ -166,7 +170,8 @@ class Alike:
 
 def template_key(template: CommandTemplate, base: str = "") -> MemoKey:
     """The key of the body of a command array, without its rows."""
-    return _settled(("template", template.parts, template.names, template.derived), template.settings, base)
+    beside = (template.inputs, template.outputs) if template.inputs or template.outputs else ()
+    return _settled(("template", template.parts, template.names, template.derived, *beside), template.settings, base)
 
 
 def _settled(what: tuple[object, ...], settings: CommandSettings, base: str) -> MemoKey:
@@ -179,6 +184,8 @@ def _settling(what: tuple[object, ...], settings: CommandSettings, base: str) ->
     where: tuple[str, ...] = (_relative(settings.cwd, base), _relative(settings.stdin_path, base))
     if settings.setup or settings.container:  # most have neither: their keys are as they were before there were any
         where = (*where, settings.setup, settings.container)
+    if settings.teardown or settings.environment:
+        where = (*where, "after", settings.teardown, _relative(settings.environment, base))
     return _encode((what, where))
 
 

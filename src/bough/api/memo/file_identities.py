@@ -1,7 +1,7 @@
 """What a file holds, as a few bytes: by these a later run sees whether it is what it was.
 
 A file of ordinary size counts by its content and may be copied or touched freely. A big file counts by size and time, a
-folder by the names, sizes and times of the files in it. Digests of files are kept while size, time and inode stay.
+folder by the names of what is in it and what its files hold. Digests of files are kept while size, time and inode stay.
 
 Rule: a file that is not there has an identity of its own as an argument. What cannot be looked at has none.
 """
@@ -9,12 +9,15 @@ Rule: a file that is not there has an identity of its own as an argument. What c
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Any
 
+from bough.errors import BoughError
+from bough.model.files import is_url, site_file
 from bough.model.ids import DIGEST_SIZE
 from bough.model.refs import SIMPLE
 from bough.model.spaces import Axis, Product, Space, Tie
@@ -31,6 +34,8 @@ def file_identity(path: str, most: int = 0) -> bytes | None:
 
     OSError when it cannot be read, also when it is a folder of more than `most` files (0: any number).
     """
+    if is_url(path):
+        return _url_identity(path)
     try:
         state = os.stat(path)
         if os.path.isdir(path):
@@ -54,6 +59,19 @@ def file_identity(path: str, most: int = 0) -> bytes | None:
     return identity
 
 
+def _url_identity(url: str) -> bytes:
+    """What is at a URL, as fsspec tells it; where nothing does, one that no later run will have."""
+    from bough.movers.remote_files import look
+
+    if site_file(url)[0]:
+        return os.urandom(DIGEST_SIZE)
+    try:
+        found = look(url)
+    except BoughError:
+        return os.urandom(DIGEST_SIZE)
+    return found.identity(url) if found.mark else os.urandom(DIGEST_SIZE)
+
+
 def _folder_identity(path: str, most: int) -> bytes:
     digest = blake2b(digest_size=DIGEST_SIZE, person=b"folder")
     seen = 0
@@ -62,11 +80,20 @@ def _folder_identity(path: str, most: int) -> bytes:
         seen += len(names) + len(folders)
         if most and seen > most:
             raise OSError(f"{path} holds more than {most} files")
-        for name in sorted(names):
-            state = os.lstat(os.path.join(folder, name))
-            line = f"{os.path.relpath(folder, path)}/{name} {state.st_size} {state.st_mtime_ns}\n"
-            digest.update(line.encode("utf-8", "surrogateescape"))
+        for name in sorted((*folders, *names)):
+            inside = os.path.join(folder, name)
+            digest.update(os.fsencode(os.path.relpath(inside, path)) + b"\0" + _part_identity(inside))
     return digest.digest()
+
+
+def _part_identity(path: str) -> bytes:
+    """What something in a folder is; a link counts by where it leads."""
+    state = os.lstat(path)
+    if stat.S_ISLNK(state.st_mode):
+        return b"link " + os.fsencode(os.readlink(path)) + b"\0"
+    if stat.S_ISDIR(state.st_mode):
+        return b"folder\0"
+    return (b"program " if state.st_mode & 0o111 else b"file ") + (file_identity(path) or b"")
 
 
 # --- paths among the arguments of functions -------------------------------------------------------------

@@ -20,25 +20,39 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from bough.api.futures.array import Array
 from bough.api.futures.task import OutputPath
 from bough.api.pickling import check_sendable
 from bough.api.submit.options import NAMES
 from bough.errors import InvalidWorkload
-from bough.model.commands.command import CommandCall, CommandSettings, CommandTemplate, Part, TemplateSlot, show_slot
+from bough.model.commands.command import (
+    CommandCall,
+    CommandSettings,
+    CommandTemplate,
+    Part,
+    TemplateSlot,
+    Transfer,
+    show_slot,
+)
 from bough.model.commands.rendering import render_row, row_files
 from bough.model.commands.shell_text import needs_shell, split_words
 from bough.model.commands.template import check_slots, in_order, is_template_over, parse, plain, shown, unparse
-from bough.model.files import absolute
+from bough.model.files import absolute, check_url, is_pattern, is_url
 from bough.model.filtering import Filtered, filtered
 from bough.model.spaces import Axis, Product, Space, Tie
 
 Text = str | Sequence[object]  # a command line, or its words
 Shell = bool | str | Sequence[str] | None
 Stdin = str | bytes | os.PathLike[str] | object | None
+Files = Iterable[Any] | str | os.PathLike[str] | object | None  # what `inputs` and `outputs` take
 
 
-_OF_COMMANDS = ("env", "cwd", "stdin", "shell", "clash", "where", "setup", "container")
+_OF_COMMANDS = (
+    *("env", "cwd", "stdin", "shell", "clash", "where", "setup", "container", "inputs", "outputs"),
+    *("teardown", "environment", "put", "store", "get"),
+)
 _KEYWORDS = (*NAMES, *_OF_COMMANDS)  # keywords that are no parameters
 _templates: dict[tuple[object, ...], CommandTemplate] = {}
 _parsed = functools.lru_cache(256)(parse)
@@ -54,6 +68,8 @@ class Around(NamedTuple):
 
     setup: str = ""
     container: str = ""
+    teardown: str = ""
+    environment: str = ""
 
 
 NOTHING_AROUND = Around()
@@ -62,16 +78,23 @@ NOTHING_AROUND = Around()
 def read_around(how: Mapping[str, object]) -> Around:
     """What was said of it; BadValue when it makes no sense."""
     setup, container = how.get("setup"), how.get("container")
-    if setup is None and container is None:
+    teardown, environment = how.get("teardown"), how.get("environment")
+    if setup is None and container is None and teardown is None and environment is None:
         return NOTHING_AROUND
     from bough.model.commands.containers import read_container, read_setup  # late: few commands have either
 
     if container is not None:
         read_container(container)
-    for name, text in (("setup", setup), ("container", container)):
+    archive = "" if environment is None else _path_text("environment", environment)
+    for name, text in (("setup", setup), ("container", container), ("teardown", teardown)):
         if isinstance(text, str):
             check_sendable(name, text)
-    return Around(read_setup(setup) if setup is not None else "", str(container or ""))
+    return Around(
+        read_setup(setup) if setup is not None else "",
+        str(container or ""),
+        read_setup(teardown, "teardown") if teardown is not None else "",
+        archive,
+    )
 
 
 class CommandPlan:
@@ -84,6 +107,8 @@ class CommandPlan:
         self.tasks: list[Any] = []
         self.values: dict[str, Any] = {}
         self.derived: dict[str, list[Part]] = {}  # of a sweep: parameters that are templates over others
+        self.inputs: list[str] = []  # names of parameters that are files declared beside the text
+        self.outputs: list[str] = []
         self.is_text = isinstance(text, str)
         self.parts: list[Part]
         if isinstance(text, str):
@@ -110,12 +135,18 @@ class CommandPlan:
 
     def template(self, settings: CommandSettings) -> CommandTemplate:
         """The template of a loose command; loops submit the same one again and again, so it is kept."""
+        late = any(map(_has_url, self.values.values()))
         fixed = (settings.cwd, settings.shell, settings.stdin, settings.stdin_path, tuple(settings.env.items()))
-        key = (self.text, self.is_text, fixed, settings.setup, settings.container, tuple(self.values))
+        beside = (tuple(self.inputs), tuple(self.outputs), self.verbatim, late)
+        around = (settings.setup, settings.container, settings.teardown, settings.environment)
+        key = (self.text, self.is_text, fixed, around, tuple(self.values), beside)
         found = _templates.get(key) if self.is_text else None
         if found is None:
-            check_slots(self.parts, self.values, options=_KEYWORDS)
-            found = CommandTemplate(settings, self.parts, tuple(self.values))
+            used = (*self.inputs, *self.outputs)
+            check_slots(self.parts, self.values, used=used, options=_KEYWORDS)
+            names = tuple(self.values)
+            files = (tuple(self.inputs), tuple(self.outputs))
+            found = CommandTemplate(settings, self.parts, names, {}, {}, *files, late=late)
             if self.is_text:
                 if len(_templates) >= 64:
                     _templates.pop(next(iter(_templates)), None)
@@ -157,13 +188,19 @@ class CommandPlan:
             content = bytes(stdin)
         elif stdin is not None and stdin != -3:  # subprocess.DEVNULL
             raise InvalidWorkload(f"stdin is a text, bytes or a path, not {stdin!r:.60}")
-        return CommandSettings(self.cwd, words, _environment(env), content, path, around.setup, around.container)
+        archive = absolute(around.environment, self.cwd) if around.environment else ""
+        if archive:
+            self.reads.append(archive)
+        rest = (around.setup, around.container, around.teardown, archive)
+        return CommandSettings(self.cwd, words, _environment(env), content, path, *rest)
 
     # --- parameters ---
 
     def put(self, name: str, value: Any) -> None:
         """Take a parameter's value as it is, braces and all: it may come from anywhere."""
         found = self.given(name, value)
+        if self.is_read(name) and isinstance(found, str | os.PathLike) and not isinstance(found, OutputPath):
+            found = self.expanded(str(os.fspath(found))) or found
         self.values[name] = os.fspath(found) if hasattr(type(found), "__fspath__") else found
 
     def put_over_space(self, name: str, value: Any, others: Iterable[str]) -> None:
@@ -176,6 +213,52 @@ class CommandPlan:
             self.derived[name] = parse(text)
         except InvalidWorkload as error:
             raise InvalidWorkload(f"parameter {name}: {error}") from None
+
+    def put_files(self, inputs: Files, outputs: Files, space: Sequence[str] = ()) -> None:
+        """Take files that are declared beside the text; over a space they may be templates."""
+        for value in _listed("inputs", inputs):
+            if isinstance(value, Array) or _is_task(value):
+                tasks = value.tasks() if isinstance(value, Array) else [value]
+                made = [path for task in tasks for path in task.outputs.values()]
+                if not made:
+                    raise InvalidWorkload("inputs holds a task that declares no output")
+                for path in made:
+                    self._put_beside("inputs", self.path_of(path, "inputs"), space)
+                continue
+            text = self.path_of(value, "inputs") if isinstance(value, OutputPath) else _path_text("inputs", value)
+            if is_pattern(text) and is_template_over(text, space):
+                raise InvalidWorkload(f"inputs holds {text!r:.60}: over a space a file is named, or its folder is")
+            for path in self.expanded(text) or [text]:
+                self._put_beside("inputs", path, space)
+        for value in _listed("outputs", outputs):
+            self._put_beside("outputs", _path_text("outputs", value), space)
+
+    def _put_beside(self, what: str, path: str, space: Sequence[str]) -> None:
+        if is_url(path):
+            raise InvalidWorkload(f"{what} holds the URL {path!r:.80}: give it as a slot of the text, as {{x:r}}")
+        names = self.inputs if what == "inputs" else self.outputs
+        name = f"{what}[{len(names)}]"
+        names.append(name)
+        if "\0" in path:
+            raise InvalidWorkload(f"{what} holds {path!r:.60}, with a NUL, which no file's name has")
+        if space:
+            self.put_over_space(name, path, space)
+        else:
+            self.values[name] = path
+
+    def expanded(self, text: str) -> list[str]:
+        """The files that match a pattern now, as the user would write them; none if it is no pattern."""
+        if is_url(text) and "*" in text:
+            from bough.movers.remote_files import expand_url
+
+            return expand_url(check_url(text))
+        if not is_pattern(text) or os.path.lexists(os.path.join(self.cwd, text)):
+            return []
+        from bough.movers.globbing import expand  # few commands have patterns
+
+        found = expand(absolute(text, self.cwd))
+        base = "" if text.startswith("/") else self.cwd.rstrip("/") + "/"
+        return [path.removeprefix(base) for path in found]
 
     def given(self, name: str, value: Any) -> Any:
         """A parameter's value with tasks replaced by the paths of their files."""
@@ -232,6 +315,40 @@ class CommandPlan:
             if any(new is not old for new, old in zip(factors, space.factors, strict=True)):
                 return type(space)(None, *factors)
         return space
+
+
+def _has_url(value: object) -> bool:
+    """Whether a value may be a URL, or hold one."""
+    if isinstance(value, str):
+        return ":/" in value
+    return isinstance(value, list | tuple) and any(map(_has_url, value))
+
+
+def _space_has_url(space: Space) -> bool:
+    if isinstance(space, Axis):
+        return isinstance(space.values, list | tuple) and any(map(_has_url, space.values))
+    if isinstance(space, Filtered):
+        return _space_has_url(space.space)
+    return isinstance(space, Product | Tie) and any(map(_space_has_url, space.factors))
+
+
+def _listed(what: str, given: Files) -> list[Any]:
+    """Files that were given one or many; a task is one, although it can be iterated over."""
+    if given is None:
+        return []
+    if isinstance(given, str | os.PathLike | Array) or _is_task(given):
+        return [given]
+    if not isinstance(given, Iterable) or isinstance(given, bytes | Mapping):
+        raise InvalidWorkload(f"{what} is {given!r:.60}; give a list of paths")
+    return list(given)
+
+
+def _path_text(what: str, value: object) -> str:
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(text, str) or not text:
+        raise InvalidWorkload(f"{what} holds {value!r:.60}; give paths")
+    check_sendable(what, text)
+    return text
 
 
 def _refuse_shown(text: str) -> None:
@@ -306,6 +423,23 @@ class PlannedCommand(NamedTuple):
     tasks: tuple[Any, ...] = ()  # tasks whose files were given as parameters
     template: CommandTemplate | None = None
     row: tuple[Any, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
+
+    def with_transfers(self, transfers: Sequence[Transfer]) -> PlannedCommand:
+        """The same in a playpen."""
+        brought = [one.local for one in transfers if one.kind != "get"]
+        planned = self._replace(transfers=tuple(transfers), reads=tuple(dict.fromkeys((*self.reads, *brought))))
+        return planned._replace(call=planned.completed(self.call))
+
+    def completed(self, call: CommandCall, renamed: Mapping[str, str] | None = None) -> CommandCall:
+        """A call of this command with what it has beside its template: the transfers of its playpen."""
+        if not self.transfers and not self.call.settings.playpen:
+            return call
+        real = renamed or {}
+        moved = [replace(one, local=real.get(one.local, one.local)) for one in self.transfers]
+        writes = {f"get {one.remote}": one.local for one in moved if one.kind == "get"}
+        settings = replace(call.settings, playpen=True)
+        return replace(call, settings=settings, transfers=moved, writes={**call.writes, **writes})
 
     @property
     def writes(self) -> dict[str, str]:
@@ -314,10 +448,12 @@ class PlannedCommand(NamedTuple):
 
     def rename(self, renamed: Mapping[str, str]) -> PlannedCommand:
         """The same with other paths for some files (wanted -> used)."""
-        if not renamed or self.template is None:
+        if not renamed:
             return self
+        if self.template is None:
+            return self._replace(call=self.completed(self.call, renamed))
         template = _replace(self.template, dict(renamed))
-        return self._replace(call=render_row(template, self.row), template=template)
+        return self._replace(call=self.completed(render_row(template, self.row), renamed), template=template)
 
 
 class PlannedSweep(NamedTuple):
@@ -335,7 +471,7 @@ class PlannedSweep(NamedTuple):
 
 
 def _replace(old: CommandTemplate, renamed: dict[str, str]) -> CommandTemplate:
-    return CommandTemplate(old.settings, old.parts, old.names, old.derived, old.renamed | renamed)
+    return replace(old, renamed=old.renamed | renamed)
 
 
 def plan_command(
@@ -347,11 +483,15 @@ def plan_command(
     env: Mapping[str, object] | None = None,
     stdin: Stdin = None,
     around: Around = NOTHING_AROUND,
+    inputs: Files = None,
+    outputs: Files = None,
 ) -> PlannedCommand:
     """Check one command and render it as far as it can be before it runs; `cwd` is absolute."""
     plan = CommandPlan(text, cwd, verbatim=not parameters)
     settings = plan.settings(shell, env, stdin, around)
-    if not parameters:
+    if inputs is not None or outputs is not None:
+        plan.put_files(inputs, outputs)
+    if not parameters and not plan.values:
         return PlannedCommand(_without_nul(_verbatim(plan.parts, settings)), plan.text, *plan.needs())
     for name, value in parameters.items():
         plan.put(name, value)
@@ -392,6 +532,8 @@ def plan_sweep(
     env: Mapping[str, object] | None = None,
     stdin: Stdin = None,
     around: Around = NOTHING_AROUND,
+    inputs: Files = None,
+    outputs: Files = None,
 ) -> PlannedSweep:
     """Check a command generator; the filter is evaluated now, rows are rendered where they run."""
     if where is not None and not callable(where):
@@ -405,11 +547,17 @@ def plan_sweep(
         if name in space.names:
             raise InvalidWorkload(f"parameter {name} is given twice: in the space and beside it")
         plan.put_over_space(name, value, (*space.names, *parameters))
-    check_slots(plan.parts, (*space.names, *plan.values), plan.derived, _asked_for(where), _KEYWORDS)
+    if inputs is not None or outputs is not None:
+        plan.put_files(inputs, outputs, (*space.names, *parameters))
+    used = (*_asked_for(where), *plan.inputs, *plan.outputs)
+    check_slots(plan.parts, (*space.names, *plan.values), plan.derived, used, _KEYWORDS)
     rows: Space = filtered(space, where) if where is not None else space
     if plan.values:  # the same for every row
         rows = Product(None, rows, Tie({name: (value,) for name, value in plan.values.items()}))
-    template = CommandTemplate(settings, plan.parts, rows.names, in_order(plan.derived))
+    files = (tuple(plan.inputs), tuple(plan.outputs))
+    late = _has_url(list(plan.values.values())) or _space_has_url(space)
+    late = late or any(_has_url(part) for parts in plan.derived.values() for part in parts)
+    template = CommandTemplate(settings, plan.parts, rows.names, in_order(plan.derived), {}, *files, late=late)
     if rows:
         _filled(template, rows[0])  # a slot that does not suit its values is found before anything runs
     return PlannedSweep(template, rows, plan.text, *plan.needs())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from bough.api.file_table import DeclaredFiles, files_of, store_output_digests
+from bough.api.file_table import DeclaredFiles, declares_files, files_of, store_output_digests
 from bough.api.futures.array import Array
 from bough.api.futures.array_view import ArrayView
 from bough.api.futures.completed import CommandRows
@@ -25,15 +25,15 @@ from bough.api.memo.file_identities import file_identity
 from bough.api.pickling import pack_table, unsendable
 from bough.api.submit.arrays import ArrayParts, array_length, send_array
 from bough.api.submit.command_plan import PlannedCommand, PlannedSweep, plan_command, plan_sweep, read_around
-from bough.api.submit.options import after_deps
-from bough.errors import BadValue, BoughError, InvalidWorkload, WrongType
+from bough.api.submit.options import after_deps, read_options
+from bough.errors import BadValue, BoughError, Clash, InvalidWorkload, WrongType
 from bough.model.blobs import blob_id
 from bough.model.bounds import check_path, shown
 from bough.model.commands.command import CommandCall, CommandTemplate, OnClash, TemplateSlot, encode_call, shown_text
-from bough.model.commands.rendering import render_row
+from bough.model.commands.rendering import render_row, row_files, row_patterns
 from bough.model.commands.template import BUILT_IN, is_template, parse
 from bough.model.element_reads import ElementReads, pack_reads
-from bough.model.files import pack_manifest
+from bough.model.files import pack_manifest, site_file
 from bough.model.ids import DIGEST_SIZE, BlobId, GroupId, MemoKey, RecordId, number_of
 from bough.model.spaces import Tie
 from bough.model.tasks import Dep, Kind, TaskExtras, TaskSpec
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from bough.api.submit.options import TaskOptions
     from bough.model.spaces import Space
 
+_OF_FEEDS = (
+    *("cwd", "shell", "env", "stdin", "clash", "setup", "container", "inputs", "outputs", "teardown", "environment"),
+)
 _NO_NAME = frozenset("({[!<>|&;\"'-")  # a word that begins with one of these names no program
 _SLOT = re.compile(r"\{([^\W\d]\w*)[^{}]*\}")
 
@@ -63,10 +66,18 @@ def submit_command(
         env=how["env"],
         stdin=how["stdin"],
         around=read_around(how),
+        inputs=how.get("inputs"),
+        outputs=how.get("outputs"),
     )
+    if any(how.get(name) is not None for name in ("put", "store", "get")):
+        from bough.api.submit.transfers import read_transfers  # few commands have some
+
+        transfers = read_transfers(how.get("put"), how.get("store"), how.get("get"), directory(how))
+        planned = planned.with_transfers(transfers)
     registry = session.registry
     name = settings.name or command_name(planned.text, parameters or None)
     after = after_deps([*settings.after, *planned.tasks], registry)
+    settings = at_site_of(session, settings, (*planned.reads, *planned.writes.values()))
     record = session.new_record()
     declared = declare_command(
         session, record, name, planned, read_clash(how["clash"]), memo=settings.memo is not False
@@ -103,6 +114,19 @@ def submit_command(
     return task
 
 
+def at_site_of(session: SessionLike, settings: TaskOptions, paths: Iterable[str]) -> TaskOptions:
+    """The options of a task that names files of a site's own storage: it runs there."""
+    sites = {site for path in paths if ":/" in path and (site := site_file(path)[0])}
+    if not sites:
+        return settings
+    if len(sites) > 1:
+        named = " and ".join(sorted(sites))
+        raise InvalidWorkload(f"it names files of {named}: a task uses the storage of one site, the one where it runs")
+    settings = read_options(settings, {"sites": sorted(sites)})
+    session.check_needs(settings.needs)
+    return settings
+
+
 def _with_checkpoint(settings: TaskOptions, how: Mapping[str, Any], *, is_array: bool = False) -> TaskExtras:
     """The extras of commands that can save their state."""
     from bough.api.submit.checkpoint_options import placed  # few can
@@ -127,17 +151,26 @@ def declare_command(
     """Declare the files of a command; the caller withdraws them if it cannot be submitted."""
     declared = DeclaredFiles()
     payload = _encoded(planned.call)  # first: what cannot be sent is refused before anything is declared
-    if planned.reads or planned.writes:
+    patterns = planned.call.patterns
+    if planned.reads or planned.writes or patterns:
         label = f"task {number_of(record)} ({name})"
-        declared = session.files.declare(record, label, planned.reads, planned.writes, clash=clash)
+        declared = session.files.declare(record, label, planned.reads, planned.writes, clash=clash, patterns=patterns)
         if declared.renamed:
+            _refuse_renaming(planned, declared.renamed)
             planned = planned.rename(declared.renamed)
             payload = _encoded(planned.call)
     key = _command_key(session, planned, declared) if memo else MemoKey(b"")
-    if session.is_remote and (planned.reads or planned.writes):
+    if session.is_remote and (planned.reads or planned.writes or patterns):
         payload = _encoded(call_with_files(session, planned, declared, name))
     reads = tuple(dict.fromkeys(declared.renamed.get(path, path) for path in planned.reads))
     return DeclaredCommand(planned, payload, key, declared.after, reads, tuple(planned.writes.values()))
+
+
+def _refuse_renaming(planned: PlannedCommand, renamed: Mapping[str, str]) -> None:
+    """What a command writes by itself cannot be given another name."""
+    for slot in planned.call.in_place:
+        if planned.call.writes[slot] in renamed:
+            raise Clash(f"{slot} is there already: an output that stands in outputs= cannot be renamed; use a slot")
 
 
 def _is_always(settings: TaskOptions, *, writes: bool) -> bool:
@@ -174,11 +207,16 @@ def submit_sweep(
         env=how["env"],
         stdin=how["stdin"],
         around=read_around(how),
+        inputs=how.get("inputs"),
+        outputs=how.get("outputs"),
     )
     if settings.extras.checkpoint is not None:
         settings = replace(settings, extras=_with_checkpoint(settings, how, is_array=True))
     length = array_length(planned.rows)
     name = settings.name or command_name(planned.text, parameters)
+    if planned.template.late:
+        rows = files_of(planned.template, planned.rows)
+        settings = at_site_of(session, settings, (path for read, made in rows for path in (*read, *made.values())))
     record = session.new_record()
     label = f"{name or 'array'} {number_of(record)}"
     clash = read_clash(how["clash"])
@@ -188,6 +226,8 @@ def submit_sweep(
         shared = session.files.declare(record, label, planned.reads) if planned.reads else DeclaredFiles()
         renamed = {**declared.renamed, **shared.renamed}
         if renamed:
+            if declared.renamed and planned.template.outputs:
+                raise Clash("an output of a sweep is there already, and outputs= cannot be renamed; use slots")
             planned = planned.rename(renamed)
             body, blob = template_blob(planned.template)
         table, data = pack_table(planned.rows)
@@ -290,10 +330,10 @@ def _word_of(slot: str, values: Mapping[str, object]) -> str:
 
 def open_command_array(
     context: SubmitContext, text: str, how: Mapping[str, Any], *, keep: bool
-) -> tuple[ArrayElements, Callable[[list[Any], int], list[Any]]]:
-    """An open array of a command; the function declares the files of new items and makes rows of them."""
+) -> tuple[ArrayElements, Callable[[list[Any], int], list[Any]], Callable[[Sequence[Any]], bytes] | None]:
+    """An open array of a command, what declares the files of new items and makes rows of them, and their manifests."""
     session, settings, group = context
-    said = {name: how.get(name) for name in ("cwd", "shell", "env", "stdin", "clash", "setup", "container")}
+    said = {name: how.get(name) for name in _OF_FEEDS}
     parameters = {name: value for name, value in how.items() if name not in said}
     clash = read_clash(said["clash"])
     names = tuple(dict.fromkeys(slot.name for slot in slots_of(text, parameters) if slot.name not in parameters))
@@ -311,7 +351,11 @@ def open_command_array(
         env=said["env"],
         stdin=said["stdin"],
         around=read_around(said),
+        inputs=said["inputs"],
+        outputs=said["outputs"],
     )
+    if declares_files(planned.template):  # items may have URLs
+        planned = planned._replace(template=replace(planned.template, late=True))
     name = settings.name or command_name(planned.text, parameters)
     body, blob = template_blob(planned.template)
     record = session.new_record()
@@ -332,8 +376,13 @@ def open_command_array(
     elements = send_array(session, settings, group, parts)
     fixed = planned.rows[0][len(names) :]  # parameters that are the same for every item
 
+    sent: dict[str, bytes] = {}  # files that no task makes -> their digests, where the server does not see them
+    if session.is_remote and planned.reads:
+        sent.update(session.upload(session.files.declare(record, name, planned.reads).external, name))
+
     def prepare(items: list[Any], start: int) -> list[Any]:
         rows = [(*_row(item, names), *fixed) for item in items]
+        _refuse_site_files(planned.template, rows)
         declared = session.files.declare_array(
             record, f"{name} {number_of(record)}", planned.template, rows, clash=clash, start=start
         )
@@ -342,12 +391,27 @@ def open_command_array(
             raise InvalidWorkload(
                 "feed: its commands cannot read what tasks make, nor write under other names; submit them with sweep"
             )
+        if session.is_remote:
+            sent.update(session.upload(declared.external, name))
         if declared.writes:
             store_output_digests(session.store, record, declared.writes, more=start > 0)
         held.extend(rows)
         return rows
 
-    return elements, prepare
+    def manifest(rows: Sequence[Any]) -> bytes:
+        return pack_files(planned.template, rows, planned.reads, sent)
+
+    travels = session.is_remote and (declares_files(planned.template) or planned.reads)
+    return elements, prepare, manifest if travels else None
+
+
+def _refuse_site_files(template: CommandTemplate, rows: Sequence[tuple[Any, ...]]) -> None:
+    """What is fed runs wherever the feed does: a file of one site's storage cannot be among it."""
+    for row in rows:
+        if any(isinstance(value, str) and ":/" in value for value in row):
+            for path in (*(files := row_files(template, row))[0], *files[1].values()):
+                if site_file(path)[0]:
+                    raise InvalidWorkload(f"feed: {path:.80} lies at a site; submit what uses it with sweep")
 
 
 def _row(item: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
@@ -372,29 +436,50 @@ def slots_of(text: str, parameters: Mapping[str, Any]) -> list[TemplateSlot]:
 
 def call_with_files(session: SessionLike, planned: PlannedCommand, declared: DeclaredFiles, label: str) -> CommandCall:
     """A loose command that says what it reads."""
-    call = planned.call if planned.template is None else render_row(planned.template, planned.row, late=True)
+    call = planned.call
+    if planned.template is not None:
+        call = planned.completed(render_row(planned.template, planned.row, late=True), declared.renamed)
     sent = session.upload(declared.external, label)
     paths = (declared.renamed.get(path, path) for path in planned.reads)
-    return replace(call, reads={path: sent.get(path, b"") for path in paths})
+    return replace(call, reads={path: sent.get(path, b"") for path in paths}, folders=folders_sent(sent))
 
 
 def packed_files(
     session: SessionLike, planned: PlannedSweep, external: Iterable[str], label: str
 ) -> tuple[bytes, ElementReads | None]:
     """The declared files of an array, packed: all of them, and what each element reads; nothing if it has none."""
-    template, renamed = planned.template, planned.template.renamed
-    if not planned.reads and not any(
-        isinstance(part, TemplateSlot) and part.mode in {"r", "w"} for part in template.parts
-    ):
+    template = planned.template
+    if not planned.reads and not declares_files(template):
         return b"", None
-    sent = session.upload(external, label)
-    shared = [renamed.get(path, path) for path in planned.reads]
-    reads = dict.fromkeys(shared, b"")
-    writes: set[str] = set()
     each: list[list[str]] = []
-    for read, written in files_of(template, planned.rows):
+    return pack_files(template, planned.rows, planned.reads, session.upload(external, label), each), pack_reads(each)
+
+
+def pack_files(
+    template: CommandTemplate,
+    rows: Sequence[Any],
+    shared: Iterable[str],
+    sent: Mapping[str, bytes],
+    each: list[list[str]] | None = None,
+) -> bytes:
+    """The declared files of some rows, packed; `shared`: those that all read, `sent`: digests of what was sent.
+
+    What each row reads is added to `each`.
+    """
+    renamed = template.renamed
+    common = [renamed.get(path, path) for path in shared]
+    reads = dict.fromkeys(common, b"")
+    writes: set[str] = set()
+    patterns = {path for row in rows for path in row_patterns(template, row)} if template.outputs else set()
+    for read, written in files_of(template, rows):
         own = [renamed.get(path, path) for path in read]
         reads.update(dict.fromkeys(own, b""))
-        each.append(shared + own)
+        if each is not None:
+            each.append(common + own)
         writes.update(renamed.get(path, path) for path in written.values())
-    return pack_manifest({path: sent.get(path, b"") for path in reads}, writes), pack_reads(each)
+    return pack_manifest({path: sent.get(path, b"") for path in reads}, writes, folders_sent(sent), patterns)
+
+
+def folders_sent(sent: Mapping[str, bytes]) -> list[str]:
+    """Those of the paths that were sent, and are folders."""
+    return [path for path, digest in sent.items() if digest and os.path.isdir(path)]

@@ -13,9 +13,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from bough.api.submit.command_plan import PlannedCommand, plan_command
+from bough.api.submit.command_plan import CommandPlan, PlannedCommand, plan_command
 from bough.model.commands.template import BUILT_IN
-from bough.model.files import absolute
+from bough.model.files import absolute, is_pattern
 
 _BESIDE = r"[\w./-]"  # what belongs to a longer path
 
@@ -31,10 +31,20 @@ def plan_with_files(
     command: str, reads: Sequence[str], writes: Sequence[str], *, cwd: str, env: Mapping[str, object] | None = None
 ) -> PlannedCommand:
     """A command that declares files beside its text; `cwd` is absolute."""
-    slotted = with_slots(command, reads, writes)
-    planned = plan_command(slotted.text if slotted.paths else command, slotted.paths, cwd=cwd, env=env)
+    patterns = [path for path in writes if is_pattern(path)]
+    reads = [found for path in reads for found in _expanded(path, cwd)]
+    named = [path for path in writes if not is_pattern(path)]
+    slotted = with_slots(command, reads, named) if reads or named else SlottedText(command, {})
+    text = slotted.text if slotted.paths else command
+    planned = plan_command(text, slotted.paths, cwd=cwd, env=env, outputs=patterns or None)
     declared = tuple(dict.fromkeys((*planned.reads, *(absolute(path, cwd) for path in reads))))
     return planned._replace(text=command, reads=declared)
+
+
+def _expanded(path: str, cwd: str) -> list[str]:
+    """The files that a pattern means now, or the path itself."""
+    plan = CommandPlan("true", cwd, verbatim=True)
+    return plan.expanded(path) or [path]
 
 
 def with_slots(command: str, reads: Sequence[str], writes: Sequence[str]) -> SlottedText:

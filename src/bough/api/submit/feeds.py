@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from bough.api.futures.array import Array
 from bough.api.futures.array_view import ArrayView, FeedArray
 from bough.api.futures.feed_elements import FeedElements
@@ -88,19 +90,22 @@ def start_feed(
         )
         elements = send_array(session, settings, group, parts)
         prepare: Prepare = _as_they_are
+        manifest: PageFiles | None = None
         earlier = EarlierFeed(session, key, always=always) if key and may_reuse(session, always=always) else None
     else:
         from bough.api.submit.commands import open_command_array
 
-        elements, prepare = open_command_array(SubmitContext(session, settings, group), what, rest, keep=keep)
+        context = SubmitContext(session, settings, group)
+        elements, prepare, manifest = open_command_array(context, what, rest, keep=keep)
     assert isinstance(elements, FeedElements)
-    feed = Feed(session, elements, source, prepare, earlier)
+    feed = Feed(session, elements, source, prepare, earlier, manifest)
     session.add_feed(feed)
     feed.start()
     return ArrayView(elements) if keep else FeedArray(elements)
 
 
 Prepare = Callable[[list[Any], int], list[Any]]  # rows of a page, given their items and where they begin
+PageFiles = Callable[[Sequence[Any]], bytes]  # the manifest of the rows of a page
 
 
 def _as_they_are(rows: list[Any], _: int) -> list[Any]:
@@ -110,9 +115,16 @@ def _as_they_are(rows: list[Any], _: int) -> list[Any]:
 class Feed:
     """The thread that reads a generator into an open array."""
 
-    def __init__(
-        self, session: SessionLike, elements: FeedElements, items: Any, prepare: Prepare, earlier: EarlierFeed | None
+    def __init__(  # noqa: PLR0917 -- what `start_feed` has gathered
+        self,
+        session: SessionLike,
+        elements: FeedElements,
+        items: Any,
+        prepare: Prepare,
+        earlier: EarlierFeed | None,
+        manifest: PageFiles | None = None,
     ) -> None:
+        self._manifest = manifest  # where declared files may have to travel
         self._session = session
         self._elements = elements
         self._items = items
@@ -189,6 +201,9 @@ class Feed:
         start = len(elements.states)
         prepared = self._prepare(rows, start)
         pages = pages_of(prepared, start)
+        if self._manifest is not None:
+            rows_of = [(page, prepared[page.start - start : page.stop - start]) for page in pages]
+            pages = [replace(page, files=self._manifest(own)) for page, own in rows_of]
         reuse = self._earlier.reuse(pages, prepared, start) if self._earlier is not None else ()
         elements.grow(len(rows))
         self._session.registry.progress.added(elements.group, len(rows))

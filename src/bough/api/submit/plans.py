@@ -28,15 +28,18 @@ from bough.api.submit.commands import DeclaredCommand, command_name, declare_com
 from bough.api.submit.declared_text import plan_with_files
 from bough.api.submit.group_table import WatchedGroups
 from bough.api.submit.options import NO_PLAN, TaskOptions, read_options
+from bough.api.submit.transfers import check_transfers
 from bough.describe.plan import file_path, without_gc
 from bough.describe.steps import For, Step, What
-from bough.errors import BoughError
-from bough.model.commands.command import CommandSettings, OnClash
+from bough.errors import BoughError, InvalidWorkload
+from bough.model.commands.command import CommandSettings, OnClash, Transfer
 from bough.model.commands.shell_text import needs_shell, plain_words, split_words
 from bough.model.events.news import GroupClosed
+from bough.model.files import absolute, is_pattern, is_url, site_file
 from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
 from bough.model.resources import ONE_CORE, Needs
 from bough.model.tasks import NO_EXTRAS, NO_LIMITS, Dep, GroupSpec, Item, Kind, Limits, On, TaskExtras, TaskSpec
+from bough.movers.globbing import expand
 from bough.wire import questions
 
 if TYPE_CHECKING:
@@ -113,13 +116,27 @@ def needs_of(said: PlanTask, base: Needs) -> Needs:
     return msgspec.structs.replace(needs, cores=said.cores, memory=said.memory, queue=queue)
 
 
+def _at_site(said: PlanTask) -> PlanTask:
+    """A task that names files of a site's own storage runs there."""
+    sites = {site for path in (*said.reads, *said.writes) if ":/" in path and (site := site_file(path)[0])}
+    if not sites:
+        return said
+    if len(sites) > 1 or (said.sites and not sites <= {*said.sites}):
+        raise InvalidWorkload(
+            f"it names files of {' and '.join(sorted(sites))}, and runs at one site: the one it names"
+        )
+    return msgspec.structs.replace(said, sites=sorted(sites))
+
+
 def _check_inputs(session: SessionLike, tasks: Sequence[PlanTask]) -> None:
     """Refuse declared inputs that are not there and that no task makes."""
     made = {file_path(task, path) for task in tasks if task.writes for path in task.writes}
     for task in tasks:
         for path in task.reads:
             whole = file_path(task, path)
-            if whole not in made and not os.path.exists(whole) and session.files.writer(whole) is None:
+            if is_url(path) or whole in made or os.path.exists(whole) or (is_pattern(path) and expand(whole)):
+                continue
+            if session.files.writer(whole) is None:
                 raise task.where.wrong(f"the input {path} does not exist, and no task makes it (out={path})")
 
 
@@ -216,7 +233,8 @@ class _Submission:
         deps = self._deps(step) if step.waits else ()
         declared: DeclaredCommand | None = None
         try:
-            if said.reads or said.writes:
+            said = _at_site(said)
+            if said.reads or said.writes or said.playpen:
                 declared = self._declared(said, record, name)
                 payload, key = declared.payload, declared.key
                 deps = tuple(dict.fromkeys((*deps, *declared.after)))
@@ -272,9 +290,17 @@ class _Submission:
     def _declared(self, said: PlanTask, record: RecordId, name: str) -> DeclaredCommand:
         """A command that declares files; what is there in the place of an output is replaced, as under make."""
         cwd = os.path.join(self._directory, said.cwd) if said.cwd else self._directory
-        for text in (cwd, *said.reads, *said.writes, *said.env, *said.env.values()):
+        moved_paths = [path for one in said.transfers for path in one[1:3]]
+        for text in (cwd, *said.reads, *said.writes, *moved_paths, *said.env, *said.env.values()):
             check_sendable("a path", text)
         planned = plan_with_files(said.command, said.reads, said.writes, cwd=cwd, env=said.env or None)
+        if said.playpen:
+            moved = [Transfer(kind, absolute(local, cwd), remote, when) for kind, local, remote, when in said.transfers]
+            check_transfers(moved)
+            call = msgspec.structs.replace(
+                planned.call, settings=msgspec.structs.replace(planned.call.settings, playpen=True)
+            )
+            planned = planned._replace(call=call).with_transfers(moved)
         return declare_command(self._session, record, name, planned, OnClash.OVERWRITE, memo=said.memo)
 
     def _command(self, said: PlanTask) -> tuple[Alike, bool, bytes]:

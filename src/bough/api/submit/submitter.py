@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from bough.api.futures.array import Array, TaskList
     from bough.api.futures.task import Task
     from bough.api.submit.checkpoint_options import Checkpoint
+    from bough.api.submit.command_plan import Files
     from bough.api.submit.context import SessionLike
     from bough.api.submit.groups import Group
     from bough.api.submit.options import After, TaskOptions
+    from bough.api.submit.transfers import Files as TransferFiles
     from bough.model.ids import GroupId
     from bough.model.spaces import Space
     from bough.monitors import Metric, Monitor, Remote
@@ -139,12 +141,23 @@ class Submitter:
         clash: str | None = None,
         setup: str | None = None,
         container: str | None = None,
+        inputs: Files = None,
+        outputs: Files = None,
+        teardown: str | None = None,
+        environment: str | os.PathLike[str] | None = None,
+        put: TransferFiles = None,
+        store: TransferFiles = None,
+        get: TransferFiles = None,
         **parameters: Any,
     ) -> Task:
         """Run a command: a text, whose {slots} are filled with the parameters, or a list of words.
 
         `setup` is shell text that runs on its host first ("module load gcc"); `container` is what it runs in, as
-        "apptainer:IMAGE" or "docker:IMAGE".
+        "apptainer:IMAGE" or "docker:IMAGE". `inputs` and `outputs` are files, folders and patterns that it reads and
+        writes without a slot in the text: inputs=["data/*.csv"], outputs=["out/*.txt"]. `teardown` runs on its host
+        afterwards. `environment` is an archive (env.tar.gz) that is unpacked there and put first on PATH. With `put`
+        (always sent), `store` (sent unless the same file is in $STORAGE) or `get` (brought back) it runs in a folder of
+        its own, $PLAYPEN.
         """
         from bough.api.submit.commands import submit_command
 
@@ -176,7 +189,8 @@ class Submitter:
             }
         )
         how: dict[str, Any] = {"env": env, "cwd": cwd, "stdin": stdin, "shell": shell, "clash": clash}
-        how |= {"setup": setup, "container": container}
+        how |= {"setup": setup, "container": container, "inputs": inputs, "outputs": outputs}
+        how |= {"teardown": teardown, "environment": environment, "put": put, "store": store, "get": get}
         remotes = _read_remotes(remote_monitors)
         task = submit_command(SubmitContext(self._session, settings, self._group_id()), text, parameters, how)
         if remotes:
@@ -219,6 +233,10 @@ class Submitter:
         clash: str | None = None,
         setup: str | None = None,
         container: str | None = None,
+        inputs: Files = None,
+        outputs: Files = None,
+        teardown: str | None = None,
+        environment: str | os.PathLike[str] | None = None,
         **parameters: Any,
     ) -> Array:
         """Run a command, or call a function, for every combination of a parameter space.
@@ -251,7 +269,8 @@ class Submitter:
             }
         )
         how: dict[str, Any] = {"env": env, "cwd": cwd, "stdin": stdin, "shell": shell, "clash": clash}
-        how |= {"setup": setup, "container": container}
+        how |= {"setup": setup, "container": container, "inputs": inputs, "outputs": outputs}
+        how |= {"teardown": teardown, "environment": environment}
         context = SubmitContext(self._session, settings, self._group_id())
         remotes = _read_remotes(remote_monitors)
         if callable(what):

@@ -51,7 +51,13 @@ _WHERE = ("sites", "requires")
 OF_COMMANDS = (
     *("array", "each_line", "after", "cores", "memory", "gpus", "resource", "timeout", "retries", "replay", "priority"),
     *("group", "monitor", "rule", "checkpoint", "checkpoint_file", "sites", "requires", "setup", "container"),
+    *("teardown", "environment", "input", "output"),
 )
+_AROUND = {  # options, and the keywords of `Session.command` that they are
+    **{name: name for name in ("setup", "container", "teardown", "environment")},
+    "input": "inputs",
+    "output": "outputs",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,6 +97,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--setup", metavar="TEXT", help="shell commands that run first, on its host: 'module load gcc'")
     parser.add_argument("--container", metavar="RUNTIME:IMAGE", help="run it in apptainer:IMAGE or docker:IMAGE")
+    parser.add_argument("--teardown", metavar="TEXT", help="shell commands that run after it, however it ended")
+    parser.add_argument(
+        "--environment", metavar="FILE", help="the archive of an environment, unpacked there and put first on PATH"
+    )
+    parser.add_argument(
+        "--input", action="append", metavar="PATH", help="a file, folder or pattern that it reads; more than once"
+    )
+    parser.add_argument(
+        "--output", action="append", metavar="PATH", help="a file, folder or pattern that it writes; more than once"
+    )
     parser.add_argument("--priority", type=whole, metavar="N", help="higher goes first")
     parser.add_argument(
         "--array", metavar="RANGE", help="a task for each number of 1-1000 or 1,5,10-20: {} or {index}, $BOUGH_INDEX"
@@ -163,7 +179,7 @@ def submit_command(args: argparse.Namespace, words: Sequence[str]) -> SubmittedW
         | ruled(args.monitor, args.rule, many=bool(args.array or args.each_line))
         | checkpointed(args.checkpoint, args.checkpoint_file),
         rule=args.rule or "",
-        around={name: value for name in ("setup", "container") if (value := getattr(args, name)) is not None},
+        around={keyword: value for name, keyword in _AROUND.items() if (value := getattr(args, name)) is not None},
     )
     read_around(work.around)
     read_options(DEFAULTS, work.options)  # what is wrong with them is said before there is a workflow

@@ -15,9 +15,11 @@ import contextlib
 import os
 import re
 import stat
+from collections.abc import Collection, Iterator, Sequence
 
 from bough.executor.disk_space_wait import lacks_space
-from bough.model.files import hidden_path
+from bough.folder_state import folder_state
+from bough.model.files import hidden_path, matches
 from bough.model.outcomes import Output, kept_time
 
 _SIGNATURE = "user.bough.task"
@@ -35,10 +37,19 @@ class Outputs:
         *,
         known: dict[str, str] | None = None,
         mark: bytes = b"",
+        in_place: Collection[str] = (),
+        patterns: Sequence[str] = (),
     ) -> None:
+        """`in_place`: slots that the command writes by itself, without a hidden name; `patterns`: see `gathered`."""
         self._writes = writes
         self._known = known or writes  # as the user knows them
-        self.hidden = {slot: hidden_path(path, record, index, attempt) for slot, path in writes.items()}
+        self._in_place = in_place
+        self._patterns = patterns
+        self._there: dict[str, tuple[int, int, int] | None] = {}  # what matched the patterns before the command ran
+        self.hidden = {
+            slot: path if slot in in_place else hidden_path(path, record, index, attempt)
+            for slot, path in writes.items()
+        }
         self._name = (record, index, attempt)
         self._mark = mark  # of the run: tasks of two workflows may have one number
         self._before: dict[str, tuple[int, int, int] | None] = {}  # what the names stood for when it began
@@ -46,16 +57,41 @@ class Outputs:
     def prepare(self) -> None:
         """Make parent folders and remove what earlier attempts, or an earlier life of this one, left behind."""
         record, index, attempt = self._name
-        for path in self._writes.values():
+        if self._patterns:
+            self._there = {path: _identity(path) for path in self._matching()}
+        for slot, path in self._writes.items():
+            if slot in self._in_place and not os.path.isdir(path):
+                remove(path)  # of an earlier run or attempt: what is there at the end is the command's
             self._before[path] = _identity(path)
             folder = os.path.dirname(path)
             if folder and not os.path.isdir(folder):
                 os.makedirs(folder, exist_ok=True)
-            for earlier in range(1, attempt + 1) if attempt > 1 else ():
+            for earlier in range(1, attempt + 1) if attempt > 1 and slot not in self._in_place else ():
                 remove(hidden_path(path, record, index, earlier))
+
+    def noted(self) -> list[str]:
+        """Hidden names, which mean nothing to others and may be deleted at any time when the attempt is over."""
+        return [path for slot, path in self.hidden.items() if slot not in self._in_place]
+
+    def _matching(self) -> Iterator[str]:
+        from bough.movers.globbing import expand  # few commands have patterns
+
+        for pattern in self._patterns:
+            yield from expand(pattern)
+
+    def gathered(self) -> list[str]:
+        """What matches the patterns and was made or changed since the command began."""
+        declared = {*self._writes.values()}
+        found = dict.fromkeys(path for path in self._matching() if path not in declared)
+        return [path for path in found if _identity(path) not in (None, self._there.get(path))]
 
     def missing(self) -> list[str]:
         """Outputs that were not written, as "slot (path)"; a slot that was made of its path says nothing."""
+        if self._patterns:
+            made = self.gathered()
+            empty = [one for one in self._patterns if not any(matches(path, one) for path in made)]
+            if empty:
+                return [f"{os.path.basename(one)} (no new file matches {one})" for one in empty]
         gone = [(slot, str(self._known[slot])) for slot, path in self.hidden.items() if not os.path.lexists(path)]
         return [path if _slot_of(os.path.basename(path)) in slot else f"{slot} ({path})" for slot, path in gone]
 
@@ -69,6 +105,9 @@ class Outputs:
         found = []
         for slot, path in self._writes.items():
             hidden = self.hidden[slot]
+            if slot in self._in_place:
+                found.append(_output(slot, path))
+                continue
             # Looked at before it has its name: what is written over it from then on is not the command's.
             state = os.stat(hidden, follow_symlinks=os.path.exists(hidden))
             self._sign(hidden)
@@ -78,7 +117,11 @@ class Outputs:
             if faster:
                 remove(hidden)
                 state = faster
+            if stat.S_ISDIR(state.st_mode):
+                found.append(_output(slot, path))
+                continue
             found.append(Output(slot, path, state.st_size, kept_time(state.st_mtime_ns)))
+        found += [_output(path, path) for path in self.gathered()]
         return tuple(found)
 
     def _signature(self, state: os.stat_result) -> bytes:
@@ -134,8 +177,17 @@ class Outputs:
 
     def discard(self) -> None:
         """Delete what a failed attempt wrote."""
-        for path in self.hidden.values():
+        for path in (*self.hidden.values(), *self.gathered()):
             remove(path)
+
+
+def _output(slot: str, path: str) -> Output:
+    """What is said of an output that has its name already."""
+    if os.path.isdir(path):
+        size, latest = folder_state(path)
+        return Output(slot, path, size, kept_time(latest), folder=True)
+    state = os.stat(path)
+    return Output(slot, path, state.st_size, kept_time(state.st_mtime_ns))
 
 
 def _identity(path: str) -> tuple[int, int, int] | None:

@@ -15,14 +15,17 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
 from bough import private
+from bough.executor.files.declared_outputs import remove
 from bough.executor.processes import Unstartable
 from bough.model.commands.command import CommandCall, Part, TemplateSlot
-from bough.model.files import absolute, leads_outside, place_inside
+from bough.model.files import OUTSIDE, absolute, leads_outside, place_inside
 from bough.model.outcomes import Output, Staged
+from bough.movers.folder_archive import BadArchive, PackedFolder, UnpackableFolder, pack_file, unpack_file
 from bough.movers.local import digest_of, put
 from bough.private import remove_tree
 from bough.wire.file_messages import MadeFile
@@ -53,6 +56,8 @@ class Sandbox:
         self._cwd = call.settings.cwd
         self.writes = call.writes  # at the submitter
         self.reads = list(call.reads)
+        self._archives: list[str] = []  # of outputs that are folders
+        self._slots: list[str] = []  # of what was made
         try:
             self.call = self._inside(call)
         except ValueError as error:
@@ -81,6 +86,7 @@ class Sandbox:
             parts=[self._part(part) for part in call.parts],
             argv=[[self._part(part) for part in word] for word in call.argv],
             writes={slot: self.place(path) for slot, path in call.writes.items()},
+            patterns=[self.place(path) for path in call.patterns],
         )
 
     def _part(self, part: Part) -> Part:
@@ -93,37 +99,87 @@ class Sandbox:
             return replace(part, format="")
         return part
 
-    def fill(self, files: dict[str, str]) -> None:
-        """Make the folder, and put what was brought into its places."""
+    def fill(self, files: dict[str, str], folders: Collection[str] = ()) -> None:
+        """Make the folder, and put what was brought into its places; `folders`: those that came as archives."""
         try:
             remove_tree(self.root)
-            os.makedirs(self.call.settings.cwd, mode=0o700)
+            os.makedirs(self.root, mode=0o700)
+            for path in sorted(folders, key=len):  # before what else lies in them
+                self._unpack(files[path], self.place(path))
+            os.makedirs(self.call.settings.cwd, mode=0o700, exist_ok=True)
             for path, content in files.items():
-                put(content, self.place(path))
+                if path not in folders:
+                    self._put(content, self.place(path))
+        except BadArchive as error:
+            raise Unstartable(f"the sandbox cannot be made: {error}") from error
         except OSError as error:
             raise Unstartable(f"the sandbox cannot be made: {error.filename}: {error.strerror}") from error
 
-    def made(self, hidden: dict[str, str]) -> tuple[list[MadeFile], list[str]]:
-        """The outputs, which lie at their hidden names, and where; Unstartable when one cannot travel."""
-        made, where = [], []
-        for slot, path in self.writes.items():
-            local = hidden[slot]
+    def _unpack(self, archive: str, place: str) -> None:
+        """A folder at its place; of one that lies in another that was brought the other's part goes."""
+        os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+        if os.path.lexists(place) and place != self.root:
+            remove(place)
+        if place == self.root:
+            os.rmdir(place)
+        unpack_file(archive, place)
+
+    @staticmethod
+    def _put(content: str, place: str) -> None:
+        if os.path.lexists(place):
+            remove(place)
+        put(content, place)
+
+    def made(self, hidden: dict[str, str], gathered: Iterable[str] = ()) -> tuple[list[MadeFile], list[str]]:
+        """The outputs, which lie at their hidden names, and where; Unstartable when one cannot travel.
+
+        `gathered`: those that match patterns.
+        """
+        made: list[MadeFile] = []
+        where: list[str] = []
+        self._slots = [*self.writes]
+        found = [(slot, path, hidden[slot]) for slot, path in self.writes.items()]
+        for local in gathered:
+            path = self._outside_path(local)
+            self._slots.append(path)
+            found.append((path, path, local))
+        for slot, path, local in found:
             try:
                 state = os.stat(local)
+                if stat.S_ISDIR(state.st_mode):
+                    archive = f"{self.root}.{len(made)}.tar"
+                    packed = self._pack(local, archive, f"its output {slot} ({path})")
+                    made.append(MadeFile(path, packed.digest, packed.size, stat.S_IMODE(state.st_mode), folder=True))
+                    where.append(archive)
+                    continue
                 if not stat.S_ISREG(state.st_mode):
-                    what = "a folder" if stat.S_ISDIR(state.st_mode) else "no plain file"
-                    raise Unstartable(f"its output {slot} ({path}) is {what} and cannot be sent; make an archive of it")
+                    raise Unstartable(f"its output {slot} ({path}) is no plain file and cannot be sent")
                 made.append(MadeFile(path, digest_of(local), state.st_size, stat.S_IMODE(state.st_mode)))
             except OSError as error:
                 raise Unstartable(f"its output {slot} ({path}) cannot be read: {error.strerror}") from error
             where.append(local)
         return made, where
 
+    def _outside_path(self, local: str) -> str:
+        """The path at the submitter of something in the sandbox."""
+        inside = os.path.relpath(local, self.root)
+        if inside.startswith(f"{OUTSIDE}/"):
+            return inside[len(OUTSIDE) :]
+        return f"{self._directory.rstrip('/')}/{inside}"
+
+    def _pack(self, folder: str, archive: str, what: str) -> PackedFolder:
+        self._archives.append(archive)
+        remove(archive)
+        try:
+            return pack_file(folder, archive)
+        except UnpackableFolder as error:
+            raise Unstartable(f"{what} cannot be sent: {error}") from error
+
     def outputs(self, made: list[MadeFile], times: list[int]) -> tuple[Output, ...]:
         """What is said of outputs that the server has."""
         return tuple(
-            Output(slot, one.path, one.size, time, one.digest)
-            for slot, one, time in zip(self.writes, made, times, strict=True)
+            Output(slot, one.path, one.size, time, one.digest, one.folder)
+            for slot, one, time in zip(self._slots, made, times, strict=True)
         )
 
     def set_aside(self, path: str, aside: str) -> None:
@@ -138,6 +194,8 @@ class Sandbox:
         """The attempt has ended."""
         os.chdir("/")
         remove_tree(self.root)
+        for archive in self._archives:
+            remove(archive)
 
 
 def _slots(call: CommandCall) -> list[TemplateSlot]:

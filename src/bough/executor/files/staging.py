@@ -42,7 +42,9 @@ from bough.model.ids import ExecutorId, SpanId
 from bough.model.outcomes import Cause, Failure, ResultFile
 from bough.private import remove_tree
 from bough.wire.file_messages import (
+    DIGEST,
     PIECE,
+    STREAMS,
     CacheReport,
     CheckContent,
     FileLocated,
@@ -85,6 +87,7 @@ class StagingRequest:
         self.left = set(message.paths)
         self.files: dict[str, str] = {}
         self.found: dict[str, tuple[bytes, int]] = {}  # contents and their sizes, by path
+        self.folders: list[str] = []  # paths whose content is an archive
         self.cached = self.from_peers = self.from_origin = 0  # bytes
 
     @property
@@ -163,25 +166,28 @@ class Staging:
         """A worker's task needs files."""
         request = StagingRequest(worker, message)
         try:
+            if not message.paths:  # it wants the executor's folder to be there, and no more
+                self._folder.open()
+                self._look(request)
+                return
             cache = self._open()
         except (OSError, SiteError) as error:
             self._fail(request, f"the cache cannot be used: {error}", of_site=True)
             return
         cache.unpin(worker)
         placed = self._placed.pop(request.element, None)
-        known = placed.found if placed is not None else {}
+        known = {path: found for path, found in placed.found.items() if path not in message.fresh} if placed else {}
         if placed is not None:
             request.cached, request.from_peers, request.from_origin = placed.moved
         for path in message.paths:
             if path in known:  # what was brought for it was counted then
+                request.folders += [path] if placed is not None and path in placed.folders else []
                 request.cached -= known[path][1] if placed is not None and path in placed.files else 0
                 self._want_content(request, path, *known[path], [])
             else:
                 self._ask(request, path)
         if placed is not None:
             self._drop_request(placed)
-        if not message.paths:
-            self._look(request)
 
     def bring_early(self, span: SpanId, index: int, paths: list[str]) -> None:
         """A task waits here: have its inputs brought, and kept until it begins or is not here any more."""
@@ -325,10 +331,12 @@ class Staging:
 
     def _stored(self, worker: StagingWorker, made: StoreOutputs, kept: FilesKept) -> None:
         """The server has outputs: they stay in the cache, too, before their task may remove them."""
-        answer = OutputsStored(made.number, made.index, kept.times, kept.error)
+        answer = OutputsStored(made.number, made.index, kept.times, kept.error, kept.places)
         numbers: set[int] = set()
         if not kept.error and self._transfers is not None:
             for one, path in zip(made.files, made.locals, strict=True):
+                if len(one.digest) != DIGEST or one.path in STREAMS:
+                    continue
                 self._last += 1
                 numbers.add(self._last)
                 self._keeping[self._last] = (worker, answer, numbers)
@@ -391,6 +399,10 @@ class Staging:
         if message.error:
             self._fail(request, message.error)
             return
+        if message.folder:
+            request.folders.append(path)
+        if path in request.message.fresh and self._cache is not None:
+            self._cache.forget(message.digest)
         if self._transfers is not None:
             self._transfers.want(message.digest, message.wanted)
         self._want_content(request, path, message.digest, message.size, message.peers)
@@ -539,7 +551,8 @@ class Staging:
     def _look(self, request: StagingRequest) -> None:
         if not request.left and request.worker is not None:
             message = request.message
-            answer = InputsStaged(message.number, message.index, request.files, moved=request.moved)
+            place = (message.number, message.index)
+            answer = InputsStaged(*place, request.files, folders=request.folders, moved=request.moved)
             self._tell(request.worker, answer)
 
     def _fail(self, request: StagingRequest, error: str, *, of_site: bool = False) -> None:

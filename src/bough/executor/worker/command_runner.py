@@ -17,15 +17,17 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from bough import private
-from bough.errors import BadValue
+from bough.errors import BadValue, BoughError, SiteError, UserError
 from bough.executor.files.declared_outputs import Outputs
 from bough.executor.files.sandbox import Sandbox, aside_of, sandbox_name
 from bough.executor.processes import Unstartable, kill_group
+from bough.executor.reports import MOST_WRITTEN
+from bough.executor.worker.beside_thread import do_beside
 from bough.executor.worker.call_text import show_values
 from bough.executor.worker.command_wait import CommandEnd, CommandWait
 from bough.executor.worker.environment import THREADS, Environments, ProgramPaths, open_stdin
@@ -33,6 +35,7 @@ from bough.executor.worker.output_streams import sizes_of
 from bough.executor.worker.serialisation import one_line, speaks_of_site
 from bough.executor.worker.worker_channel import WorkerContext
 from bough.executor.worker_protocol import (
+    ATTRIBUTES,
     GROUP,
     INDEX,
     LATE,
@@ -52,8 +55,13 @@ from bough.model.commands.command import CommandCall, CommandSettings, decode_ca
 from bough.model.commands.rendering import render_call, render_row
 from bough.model.events.news import WorkFailed, WorkReturned, WorkStopped
 from bough.model.files import absolute
-from bough.model.outcomes import Cause, Detail, EndedEarly, Failure, Output, Staged
+from bough.model.outcomes import Cause, Detail, EndedEarly, Failure, Output, Staged, Stream
 from bough.wire.executor_messages import RunSpan
+
+if TYPE_CHECKING:
+    from bough.executor.files.host_folders import Environment
+    from bough.executor.files.playpen import Playpen
+    from bough.executor.files.url_files import UrlFiles
 
 _UNMOVED: Mapping[str, str] = MappingProxyType({})
 _RESET = [int(number) for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM)]
@@ -84,7 +92,8 @@ class OutputNote:
 class CommandRunner:
     """Runs hand-overs of commands."""
 
-    def __init__(self, context: WorkerContext, sandboxes: str = "") -> None:
+    def __init__(self, context: WorkerContext, sandboxes: str = "", *, is_far: bool = False) -> None:
+        self._is_far = is_far  # the server cannot read what is written here
         self._sandboxes = sandboxes  # the folder for them
         self._cells = context.cells
         self._streams = context.streams
@@ -94,6 +103,11 @@ class CommandRunner:
         self._values: tuple[Sequence[str], list[Any], int] | None = None  # of a sweep's span: names, rows, its start
         self._stop = 0  # the element of the span behind the last one that is run here
         self._cwd = ""  # where this process is; empty: unknown
+        self._urls: UrlFiles | None = None  # what the element that runs has at URLs
+        self._playpen: Playpen | None = None  # of the element that runs
+        self._unpacked: Environment | None = None  # that the element that runs uses
+        self._contents: dict[str, str] = {}  # of files that were brought: where they lie
+        self._attributes = _own_attributes(context.environment)
         self._checkpoint = ""  # of the element that runs: where it is, or is to be
         self._moved = _UNMOVED  # files that lie elsewhere than the command's text says
         self._programs = ProgramPaths()
@@ -127,10 +141,14 @@ class CommandRunner:
                 message = f"the command cannot be made: {one_line(error)}"
                 self._say_failed(run, index, Failure(Cause.NOT_STARTED, message))
                 continue
+            self._urls = None
+            if call.reads or call.writes:
+                call = self._with_urls(call, sandbox_name(run.record, index, run.attempt))
             if directory:
                 self._far_element(number, run, index, call, directory)
-            else:
+            elif self._is_ready(number, run, index, call):
                 self._element(number, run, index, call)
+            self._put_away()
             if self._inbox.quit is not None:
                 return
         self._reports.say(WorkerDone(number))
@@ -170,6 +188,10 @@ class CommandRunner:
         except Unstartable as error:
             self._not_started(run, index, error)
             return
+        except (SiteError, UserError) as error:
+            of_site = isinstance(error, SiteError) and error.transient
+            self._not_started(run, index, Unstartable(f"its input cannot be brought: {error}", of_site=of_site))
+            return
         try:
             self._element(number, run, index, sandbox.call, sandbox)
         finally:
@@ -179,20 +201,95 @@ class CommandRunner:
                 sandbox.set_aside(run.checkpoint.path(run.record, index), aside)
             sandbox.remove()
 
+    def _put_away(self) -> None:
+        """An element has ended: delete what was made for it alone."""
+        if self._urls is not None:
+            self._urls.remove()
+        if self._playpen is not None:
+            self._playpen.remove()
+            self._playpen = None
+            self._cwd = ""
+        self._unpacked = None
+
+    def _surround(self, run: RunSpan, index: int, call: CommandCall, sandbox: Sandbox | None) -> CommandCall:
+        """Make the playpen and the environment of a command, if it has some; the command as it is run then."""
+        settings = call.settings
+        folder = os.path.dirname(os.path.dirname(self._sandboxes))
+        if settings.environment:
+            from bough.executor.files.host_folders import host_folder, unpacked_environment  # few commands have one
+
+            archive = self._contents.get(settings.environment, settings.environment)
+            try:
+                self._unpacked = unpacked_environment(host_folder(folder), archive)
+            except (BoughError, OSError) as error:
+                raise Unstartable(f"the environment {settings.environment} cannot be unpacked: {error}") from error
+            both = "\n".join(filter(None, (self._unpacked.setup, settings.setup)))
+            call = msgspec.structs.replace(call, settings=msgspec.structs.replace(settings, setup=both))
+        if settings.playpen:
+            from bough.executor.files.playpen import Playpen
+
+            self._playpen = Playpen(folder, call, sandbox_name(run.record, index, run.attempt))
+            self._playpen.prepare(sandbox.place if sandbox else str, self._attributes)
+            inside = msgspec.structs.replace(call.settings, cwd=self._playpen.path)
+            call = msgspec.structs.replace(call, settings=inside)
+        return call
+
+    def _with_urls(self, call: CommandCall, name: str) -> CommandCall:
+        """A command as it is run: what it has at URLs is looked after separately."""
+        if not any(":/" in path for path in (*call.reads, *call.writes.values())):
+            return call
+        from bough.executor.files.url_files import UrlFiles, has_urls  # few commands have some
+
+        if not has_urls(call):
+            return call
+        self._urls = UrlFiles(os.path.dirname(os.path.dirname(self._sandboxes)), call, name)
+        return self._urls.call
+
+    def _is_ready(self, number: int, run: RunSpan, index: int, call: CommandCall) -> bool:
+        """See to what a command needs in the executor's folder; False when it cannot start, or was stopped."""
+        if self._urls is None and not call.settings.playpen:
+            return True
+        self._reports.say(StageInputs(number, run.span, index, []))  # the executor makes its folder
+        self._reports.flush()
+        if not isinstance(self._inbox.answer(number, index), InputsStaged):
+            return False
+        return self._urls is None or self._bring_urls(number, run, index, self._urls)
+
+    def _bring_urls(self, number: int, run: RunSpan, index: int, urls: UrlFiles) -> bool:
+        """Have what is at URLs brought; False when the command cannot start, or was stopped."""
+        try:
+            urls.prepare()
+            self.waiting.rest()
+            return do_beside(self._inbox, number, index, urls.bring)
+        except (BoughError, OSError) as error:
+            of_site = not isinstance(error, UserError) and not (isinstance(error, SiteError) and not error.transient)
+            self._not_started(run, index, Unstartable(f"its input cannot be brought: {error}", of_site=of_site))
+            return False
+
     def _bring(self, number: int, run: RunSpan, index: int, sandbox: Sandbox) -> tuple[int, int, int] | None:
         """Have the files of a command brought; bytes by where they came from, None when it was stopped."""
         files: dict[str, str] = {}
         moved = (0, 0, 0)
-        if sandbox.reads:
-            self._reports.say(StageInputs(number, run.span, index, sandbox.reads))
+        folders: list[str] = []
+        urls = self._urls.unmovable() if self._urls is not None else []  # the server may be able to
+        if sandbox.reads or urls:
+            fresh = [one.local for one in sandbox.call.transfers if one.kind == "put"]
+            self._reports.say(StageInputs(number, run.span, index, [*sandbox.reads, *urls], fresh))
             self._reports.flush()
             answer = self._inbox.answer(number, index)
             if not isinstance(answer, InputsStaged):
                 return None
             if answer.error:
                 raise Unstartable(f"its input cannot be brought: {answer.error}", of_site=answer.of_site)
-            files, moved = answer.files, answer.moved
-        sandbox.fill(files)
+            files, folders, moved = answer.files, answer.folders, answer.moved
+            self._contents = files
+        if self._urls is not None:
+            self._urls.prepare()
+            for url in urls:
+                self._urls.take(url, files.pop(url))
+            if not do_beside(self._inbox, number, index, self._urls.bring):
+                return None
+        sandbox.fill(files, folders)
         return moved
 
     def _hand_over(
@@ -201,7 +298,7 @@ class CommandRunner:
         """Give what a command made to the server; OSError when that cannot be."""
         begun = time.perf_counter()
         try:
-            made, where = sandbox.made(outputs.hidden)
+            made, where = sandbox.made(outputs.hidden, outputs.gathered())
         except Unstartable as error:
             raise OSError(0, str(error)) from error
         self._reports.say(StoreOutputs(number, run.span, index, made, where))
@@ -215,6 +312,28 @@ class CommandRunner:
         sent = sum(one.size for one in made)
         sandbox.staged = msgspec.structs.replace(sandbox.staged, stage_out=time.perf_counter() - begun, sent=sent)
         return sandbox.outputs(made, answer.times)
+
+    def _keep_streams(
+        self, number: int, run: RunSpan, index: int, out: Stream | None, err: Stream | None
+    ) -> tuple[Stream | None, Stream | None]:
+        """Give what a command wrote to the server, which cannot read it here; as it was if that cannot be."""
+        end = self.waiting.end
+        if not self._is_far or not _are_long(out, err) or (end and end.verdict is None):
+            return out, err
+        from bough.executor.worker.long_streams import LongStreams  # few commands write so much
+
+        try:
+            with LongStreams(self._streams.path_of("long"), (out, err)) as long:
+                self._reports.say(StoreOutputs(number, run.span, index, long.made, long.where))
+                self._reports.flush()
+                answer = self._inbox.answer(number, index)
+                if not isinstance(answer, OutputsStored):
+                    self.waiting.end = CommandEnd(None)  # it was stopped
+                elif not answer.error and len(answer.places) == len(long.made):
+                    return long.placed(answer.places)
+        except OSError:
+            pass
+        return out, err
 
     def _not_started(self, run: RunSpan, index: int, error: Unstartable) -> None:
         self._say_failed(run, index, Failure(Cause.NOT_STARTED, str(error), site=error.of_site))
@@ -230,15 +349,14 @@ class CommandRunner:
     def _element(
         self, number: int, run: RunSpan, index: int, call: CommandCall, sandbox: Sandbox | None = None
     ) -> None:
-        known = sandbox.writes if sandbox else None
-        outputs = None
-        if call.writes:
-            outputs = Outputs(call.writes, run.record, index, run.attempt, known=known, mark=self._mark)
-        self._moved = sandbox.moved if sandbox else _UNMOVED
+        outputs = self._outputs_of(run, index, call, sandbox)
+        self._moved = self._moved_files(sandbox)
         self._checkpoint = "" if run.checkpoint is None else _place_of(run.checkpoint.path(run.record, index), sandbox)
         started = time.time()
         begun = time.perf_counter()
         try:
+            if call.settings.environment or call.settings.playpen:
+                call = self._surround(run, index, call, sandbox)
             pid = self._start(run, index, call, outputs)
         except Unstartable as error:
             if outputs:
@@ -258,16 +376,17 @@ class CommandRunner:
         if self._watched is not None or self._cells[LATE] == number:
             self._hear_verdict(number, index)
         out, err = self._streams.take()
-        failure = self._judge(status, outputs) if status or outputs or waiting.end else None
+        failure = self._judge(status, outputs) if status or outputs or waiting.end or self._urls else None
         if failure and failure.cause in {Cause.EXIT, Cause.SIGNAL, Cause.TIMEOUT, Cause.MEMORY, Cause.MISSING_OUTPUT}:
             failure = _with_stderr(failure, self._streams.error_tail(err))
+        out, err = self._keep_streams(number, run, index, out, err)
         if survived:
             self._streams.seal()
         shown: tuple[Output, ...] = ()
         early = waiting.end.verdict if waiting.end else None
         if outputs and (failure or (waiting.end and not early)):
             outputs.discard()
-        elif outputs:
+        elif outputs or (self._urls is not None and not failure and (early or not waiting.end)):
             shown, failure = self._show(number, run, index, sandbox, outputs)
         detail = Detail(
             index,
@@ -284,6 +403,21 @@ class CommandRunner:
         )
         self._tell(run, index, failure, detail)
 
+    def _outputs_of(self, run: RunSpan, index: int, call: CommandCall, sandbox: Sandbox | None) -> Outputs | None:
+        """What looks after the outputs of a command; None: it declares none."""
+        if not call.writes and not call.patterns:
+            return None
+        return Outputs(
+            call.writes,
+            run.record,
+            index,
+            run.attempt,
+            known=sandbox.writes if sandbox else None,
+            mark=self._mark,
+            in_place=call.in_place,
+            patterns=call.patterns,
+        )
+
     def _cut(self, run: RunSpan, index: int) -> None:
         """This command takes long: what waits behind it in its span goes to others."""
         self._reports.say(WorkReturned(run.span, index + 1, self._stop))
@@ -291,22 +425,36 @@ class CommandRunner:
         self._stop = index + 1
 
     def _show(
-        self, number: int, run: RunSpan, index: int, sandbox: Sandbox | None, outputs: Outputs
+        self, number: int, run: RunSpan, index: int, sandbox: Sandbox | None, outputs: Outputs | None
     ) -> tuple[tuple[Output, ...], Failure | None]:
         """Give the outputs of a command that succeeded their names; with what went wrong."""
+        sent: list[Output] = []
+        urls = self._urls
+        if urls is not None and urls.writes:
+            try:
+                if not do_beside(self._inbox, number, index, lambda: sent.extend(urls.send())):
+                    self.waiting.end = CommandEnd(None)  # it was stopped
+            except (BoughError, OSError) as error:
+                if outputs:
+                    outputs.discard()
+                site = isinstance(error, SiteError) and error.transient
+                return (), Failure(Cause.MISSING_OUTPUT, f"its output cannot be sent: {error}", site=site)
+        if outputs is None:
+            return tuple(sent), None
         try:
-            return self._hand_over(number, run, index, sandbox, outputs) if sandbox else outputs.show(), None
+            shown = self._hand_over(number, run, index, sandbox, outputs) if sandbox else outputs.show()
         except OSError as error:
             outputs.discard()
             what = f"an output cannot be given its name: {error}" if not sandbox else str(error.strerror)
             return (), Failure(Cause.MISSING_OUTPUT, what)
+        return (*shown, *sent), None
 
     def _say_began(  # noqa: PLR0917 -- all that is known of a command
         self, number: int, run: RunSpan, index: int, pid: int, call: CommandCall, sandbox: Sandbox | None
     ) -> None:
         """Tell the executor where a command that is watched runs."""
         cwd = call.settings.cwd
-        outputs = [absolute(path, cwd) for path in call.writes.values()]
+        outputs = [absolute(path, cwd) for slot, path in call.writes.items() if slot not in call.in_place]
         stdout, stderr = self._streams.begins()
         within = sandbox.within if sandbox else ("", "")
         sizes = self._sizes if self._watched is not None else None
@@ -351,11 +499,11 @@ class CommandRunner:
     def _start(self, run: RunSpan, index: int, call: CommandCall, outputs: Outputs | None) -> int:
         settings = call.settings
         try:
-            argv = render_call(call, outputs.hidden if outputs else {}, run.needs.cores, run.attempt, self._moved)
+            argv = render_call(call, self._hidden(outputs), run.needs.cores, run.attempt, self._moved)
         except Exception as error:
             raise Unstartable(f"the command cannot be made: {one_line(error)}", of_site=False) from error
-        environment = self._environments.make(settings.env, run.needs.cores, f"{run.record}.{index}", run.attempt)
-        if settings.setup or settings.container:
+        environment = self._environment_of(run, index, settings)
+        if settings.setup or settings.container or settings.teardown:
             argv = _surrounded(argv, settings, environment)
         try:
             if self._checkpoint:
@@ -367,7 +515,7 @@ class CommandRunner:
                 self._cwd = settings.cwd
             if outputs:
                 outputs.prepare()
-                self._note.write([os.path.join(settings.cwd, path) for path in outputs.hidden.values()])
+                self._note.write([os.path.join(settings.cwd, path) for path in outputs.noted()])
         except OSError as error:
             what = "folder for an output cannot be made" if self._cwd else "directory cannot be entered"
             raise Unstartable(f"the {what}: {error.filename}: {error.strerror}") from error
@@ -381,6 +529,18 @@ class CommandRunner:
         finally:
             if stdin >= 0:
                 os.close(stdin)
+
+    def _environment_of(self, run: RunSpan, index: int, settings: CommandSettings) -> dict[bytes, bytes]:
+        environment = self._environments.make(settings.env, run.needs.cores, f"{run.record}.{index}", run.attempt)
+        if self._unpacked is not None:
+            self._unpacked.put_first(environment)
+        if self._playpen is not None:
+            for name, value in self._playpen.variables(run.record, index).items():
+                if name.decode() not in settings.env:
+                    environment[name] = value
+            path = b"%b:%b" % (os.fsencode(self._playpen.storage), os.fsencode(self._playpen.path))
+            environment[b"PATH"] = path + b":" + environment.get(b"PATH", _PATH)
+        return environment
 
     def _spawn(self, argv: list[str], environment: dict[bytes, bytes], stdin: int) -> int:
         path = environment.get(b"PATH", _PATH)
@@ -420,7 +580,7 @@ class CommandRunner:
             verdict = self.waiting.end.verdict
             if not isinstance(verdict, EndedEarly):
                 return verdict
-            missing = outputs.missing() if outputs else []
+            missing = self._missing(outputs)
             text = f"{verdict.ended_by}; it had not written its output {', '.join(missing)} by then"
             return Failure(Cause.MISSING_OUTPUT, text) if missing else None
         if os.WIFSIGNALED(status):
@@ -431,15 +591,44 @@ class CommandRunner:
             full = outputs.full_folder() if outputs else ""
             reason = f"; the disk of {full} was full" if full else ""
             return Failure(Cause.EXIT, exit_message(code) + reason, exit_code=code)
-        missing = outputs.missing() if outputs else []
+        missing = self._missing(outputs)
         if missing:
             return Failure(Cause.MISSING_OUTPUT, f"did not write its output {', '.join(missing)}", exit_code=0)
         return None
+
+    def _moved_files(self, sandbox: Sandbox | None) -> Mapping[str, str]:
+        """Files that lie elsewhere than the command's text says."""
+        moved = sandbox.moved if sandbox else _UNMOVED
+        return moved if self._urls is None else {**moved, **self._urls.moved}
+
+    def _hidden(self, outputs: Outputs | None) -> dict[str, str]:
+        """Where an attempt writes its outputs."""
+        hidden = outputs.hidden if outputs else {}
+        return hidden if self._urls is None else {**hidden, **self._urls.hidden}
+
+    def _missing(self, outputs: Outputs | None) -> list[str]:
+        if self._playpen is not None and outputs:
+            self._playpen.collect(outputs.hidden, self._attributes)
+        missing = outputs.missing() if outputs else []
+        return [*missing, *self._urls.missing()] if self._urls is not None else missing
+
+
+def _are_long(*streams: Stream | None) -> bool:
+    return any(stream is not None and stream.length > MOST_WRITTEN for stream in streams)
 
 
 def _place_of(path: str, sandbox: Sandbox | None) -> str:
     """Where a path of the submitter lies here."""
     return sandbox.place(path) if sandbox else path
+
+
+def _own_attributes(environment: Mapping[bytes, bytes]) -> dict[str, str | float]:
+    """What this executor was told to say of itself."""
+    text = environment.get(ATTRIBUTES.encode(), b"")
+    try:
+        return msgspec.json.decode(text, type=dict[str, str | float]) if text else {}
+    except msgspec.MsgspecError:
+        return {}
 
 
 def _surrounded(argv: list[str], settings: CommandSettings, environment: dict[bytes, bytes]) -> list[str]:

@@ -148,7 +148,7 @@ class _Worker:
         if self._command_runner is None:
             from bough.executor.worker.command_runner import CommandRunner
 
-            self._command_runner = CommandRunner(self._context, self._sandbox)
+            self._command_runner = CommandRunner(self._context, self._sandbox, is_far=self._is_far)
         return self._command_runner
 
     def _be(self, kind: Kind) -> None:

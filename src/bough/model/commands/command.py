@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 
@@ -39,6 +40,15 @@ class OnClash(enum.StrEnum):
     OVERWRITE = "overwrite"
 
 
+class Transfer(msgspec.Struct, frozen=True, array_like=True):
+    """A file between the submitter and the playpen of a command, or the storage of its host (`$STORAGE/...`)."""
+
+    kind: Literal["put", "store", "get"]  # put: always; store: unless the same is there; get: back, when it succeeded
+    local: str  # absolute, at the submitter
+    remote: str  # in the playpen; in the storage if it begins with $STORAGE/
+    when: str = ""  # a requirement: only where it is met
+
+
 class CommandSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     """What all tasks of one call of `command` or `sweep` share."""
 
@@ -49,6 +59,9 @@ class CommandSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     stdin_path: str = ""  # a file for standard input
     setup: str = ""  # shell text that runs before it, on its host
     container: str = ""  # that it runs in, as apptainer:IMAGE; see `containers`
+    teardown: str = ""  # shell text that runs after it, on its host, however it ended
+    environment: str = ""  # the archive of an environment, absolute: unpacked on its host and put first on PATH
+    playpen: bool = False  # it runs in a folder of its own, which is deleted; see `Transfer`
 
 
 class CommandCall(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -64,6 +77,10 @@ class CommandCall(msgspec.Struct, frozen=True, omit_defaults=True):
     argv: list[list[Part]] = []  # words, when no shell is needed
     writes: dict[str, str] = {}  # output slot name -> final absolute path
     reads: dict[str, bytes] = {}  # of a service's command: absolute path read -> digest of its content, if it was sent
+    folders: list[str] = []  # those of `reads` that were sent as the archive of a folder
+    in_place: list[str] = []  # slots of `writes` that stand nowhere in the text: the command writes the final path
+    transfers: list[Transfer] = []  # of a command in a playpen
+    patterns: list[str] = []  # absolute: whatever the command made that matches is an output, too
 
 
 class CommandTemplate(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,6 +95,9 @@ class CommandTemplate(msgspec.Struct, frozen=True, omit_defaults=True):
     names: tuple[str, ...]  # parameters of a row, in the order of the table
     derived: dict[str, list[Part]] = {}
     renamed: dict[str, str] = {}  # Jole's table: wanted absolute path -> the free one chosen (clash="rename")
+    inputs: tuple[str, ...] = ()  # parameters that are files it reads, whether or not they stand in the text
+    outputs: tuple[str, ...] = ()  # parameters that are files, or patterns of files, that it writes by itself
+    late: bool = False  # some of its files are at URLs: what is read stays a slot, for it lies elsewhere when it runs
 
 
 encode_call = msgspec.msgpack.Encoder().encode

@@ -1,6 +1,7 @@
 """What stands around a command where it runs: its setup, and the container that it runs in.
 
-A setup is text for bash -eo pipefail that runs on the host first; what it exports is there for the command. A container
+A setup is text for bash -eo pipefail that runs on the host first; what it exports is there for the command. A teardown
+runs after it, whatever its exit code was; that is the exit code all the same, unless the teardown fails. A container
 is named as RUNTIME:IMAGE, such as apptainer:tools.sif or docker:python:3.12. How a runtime is called is a template of
 the executor (`--container-command`, or $BOUGH_CONTAINER_COMMAND), or one of ours: words with these in them
 
@@ -27,6 +28,7 @@ CONTAINER_COMMAND: Final = "BOUGH_CONTAINER_COMMAND"  # the variable of an execu
 _SHELL: Final = ("/bin/bash", "-eo", "pipefail", "-c")
 _BEFORE: Final = '_bough_command=("$@"); set --'  # the setup may use $1 for itself
 _BEHIND: Final = 'exec "${_bough_command[@]}"'
+_WITH_CODE: Final = '"${_bough_command[@]}" && _bough_code=0 || _bough_code=$?'
 _LONGEST: Final = 65_536
 _TEMPLATES: Final = {
     "apptainer": "apptainer exec --bind {cwd} --pwd {cwd} {image} {command}",
@@ -46,10 +48,10 @@ def read_container(given: object) -> tuple[str, str]:
     return runtime, image
 
 
-def read_setup(given: object) -> str:
-    """The text of a setup; BadValue says what is wrong."""
+def read_setup(given: object, what: str = "setup") -> str:
+    """The text of a setup or a teardown; BadValue says what is wrong."""
     if not isinstance(given, str) or "\0" in given or len(given) > _LONGEST:
-        raise BadValue(f"setup is {shown(given)}; give shell text, such as 'module load gcc'")
+        raise BadValue(f"{what} is {shown(given)}; give shell text, such as 'module load gcc'")
     return given.strip()
 
 
@@ -78,7 +80,10 @@ def around(
         found = []
         for word in _split(check_container_command(template) if template else _TEMPLATES[runtime]):
             found += several[word] if word in _WORDS else [_filled(word, values)]
-    if settings.setup:
+    if settings.teardown:
+        text = f"{_BEFORE}\n{settings.setup}\n{_WITH_CODE}\n{settings.teardown}\nexit $_bough_code"
+        found = [*_SHELL, text, "setup", *found]
+    elif settings.setup:
         found = [*_SHELL, f"{_BEFORE}\n{settings.setup}\n{_BEHIND}", "setup", *found]
     return found
 

@@ -12,11 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from msgspec.structs import replace
+
 from bough.errors import InvalidWorkload
 from bough.model.commands.command import CommandCall, CommandTemplate, Part, TemplateSlot, show_slot
 from bough.model.commands.shell_text import QUOTES, contexts, split_words
 from bough.model.commands.template import BUILT_IN, MANY, OF_PATHS, attribute, joined, plain, unknown
-from bough.model.files import absolute, beside
+from bough.model.files import absolute, beside, is_pattern
 
 Values = list[Any]  # of a row, then of its derived parameters
 Text = Callable[[Values], str]
@@ -41,7 +43,9 @@ class _Filler:
         self.written = dict.fromkeys(slot.name for slot in slots if slot.mode == "w")
         self.derived = [self._joiner(parts) for parts in template.derived.values()]
         self.writes = [(name, self._at(TemplateSlot(name))) for name in self.written]
-        self.reads = [self._getter(slot) for slot in dict.fromkeys(slots) if slot.mode == "r"]
+        read = [slot for slot in dict.fromkeys(slots) if slot.mode == "r"]
+        self.reads = [self._getter(slot) for slot in (*read, *map(TemplateSlot, template.inputs))]
+        self.beside = [self._at(TemplateSlot(name)) for name in template.outputs]
         self.pieces: list[str | TemplateSlot | Text] = []  # of a shell's text; slots are those that stay
         self.words: list[list[tuple[Part, bool]]] = []  # without a shell
         if template.settings.shell:
@@ -130,7 +134,25 @@ class _Filler:
                     writes[f"{name}[{number}]"] = absolute(plain(item), cwd)
             else:
                 writes[name] = absolute(plain(value), cwd)
+        if self.beside:
+            self._enter_beside(values, writes)
         return reads, writes
+
+    def _enter_beside(self, values: Values, writes: dict[str, str]) -> tuple[list[str], list[str]]:
+        """Add the files that the command writes by itself to others; their slots, and the patterns among them."""
+        in_place: list[str] = []
+        patterns: list[str] = []
+        for at in self.beside:
+            written = plain(values[at])
+            path = absolute(written, self.cwd)
+            if is_pattern(written):
+                patterns.append(path)
+            elif written in writes:
+                raise InvalidWorkload(f"the output {written} is declared twice, or has the name of a slot")
+            else:
+                writes[written] = path
+                in_place.append(written)
+        return in_place, patterns
 
     def read(self, value: Any) -> str:
         """A file that is read, by the name it really has."""
@@ -167,13 +189,19 @@ class _Filler:
         reads: dict[str, bytes] = self._real_reads(values) if self.late else {}
         if self.template.settings.shell:
             parts = self._shell_parts(values, writes)
-            return CommandCall(self.template.settings, parts=parts, writes=writes, reads=reads)
-        return CommandCall(self.template.settings, argv=self._argv(values, writes), writes=writes, reads=reads)
+            call = CommandCall(self.template.settings, parts=parts, writes=writes, reads=reads)
+        else:
+            call = CommandCall(self.template.settings, argv=self._argv(values, writes), writes=writes, reads=reads)
+        if not self.beside:
+            return call
+        in_place, patterns = self._enter_beside(values, writes)
+        return replace(call, in_place=in_place, patterns=patterns)
 
     def _real_reads(self, values: Values) -> dict[str, bytes]:
         """What a row reads, by the names the files really have."""
-        renamed, stdin = self.template.renamed, self.template.settings.stdin_path
-        reads = [*self.files(values)[0], *([absolute(stdin, self.cwd)] if stdin else ())]
+        renamed, settings = self.template.renamed, self.template.settings
+        shared = [absolute(path, self.cwd) for path in (settings.stdin_path, settings.environment) if path]
+        reads = [*self.files(values)[0], *shared]
         return {renamed.get(path, path): b"" for path in reads}
 
     def _shell_parts(self, values: Values, writes: dict[str, str]) -> list[Part]:
@@ -255,13 +283,19 @@ def _filler(template: CommandTemplate, late: bool = False) -> _Filler:
 
 def render_row(template: CommandTemplate, row: Sequence[Any], *, late: bool = False) -> CommandCall:
     """The call that a row of the template's table makes; a `late` one says what it reads, which may lie elsewhere."""
-    return _filler(template, late).render(row)
+    return _filler(template, late or template.late).render(row)
 
 
 def row_files(template: CommandTemplate, row: Sequence[Any]) -> tuple[list[str], dict[str, str]]:
     """Absolute paths that a row declares as read, and as written by slot, before any renaming."""
     filler = _filler(template)
     return filler.files(filler.values(row))
+
+
+def row_patterns(template: CommandTemplate, row: Sequence[Any]) -> list[str]:
+    """Absolute patterns of outputs that a row declares."""
+    filler = _filler(template)
+    return filler._enter_beside(filler.values(row), {})[1] if filler.beside else []
 
 
 def render_call(

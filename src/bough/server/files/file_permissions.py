@@ -52,6 +52,7 @@ class FilePermissions:
         self._shell = shell
         self._calls: OrderedDict[int, Manifest] = OrderedDict()
         self._manifests: OrderedDict[int, Manifest] = OrderedDict()
+        self._pages: OrderedDict[tuple[int, int], Manifest] = OrderedDict()  # by record and first element
         self._made: OrderedDict[tuple[int, int, int], dict[str, Output]] = OrderedDict()
 
     def task_of(self, executor: ExecutorId, span: SpanId, index: int) -> TaskOnExecutor:
@@ -61,7 +62,25 @@ class FilePermissions:
         if found is None:
             raise UserError("the task is not wanted from this executor any more")
         spec, run = queries.spec_of(found.record), queries.run_of(found.record)
-        return TaskOnExecutor(found.record, spec, run, index, found.attempt, self._declared(spec))
+        fed = self._fed(found.record, spec, index)
+        return TaskOnExecutor(found.record, spec, run, index, found.attempt, fed or self._declared(spec))
+
+    def _fed(self, record: RecordId, spec: TaskSpec | ArraySpec, index: int) -> Manifest | None:
+        """The files of an element that was fed, which came with its page; None: it was not, or has none."""
+        if isinstance(spec, TaskSpec) or spec.files:
+            return None
+        for page in self._shell.queries.pages_of(record, index):
+            if page.files:
+                key = (record, page.start)
+                found = self._pages.get(key)
+                if found is None:
+                    try:
+                        found = unpack_manifest(page.files)
+                    except ValueError as error:
+                        raise StoreFailed(f"the files of task {number_of(spec.id)} are not known: {error}") from error
+                    _keep(self._pages, key, found, _MANIFESTS)
+                return found
+        return None
 
     def _declared(self, spec: TaskSpec | ArraySpec) -> Manifest:
         kept, most = (self._calls, _CALLS) if isinstance(spec, TaskSpec) else (self._manifests, _MANIFESTS)
@@ -73,7 +92,8 @@ class FilePermissions:
                     found = unpack_manifest(spec.files)
                 elif spec.kind is Kind.COMMAND:
                     call = decode_call(spec.payload)
-                    found = Manifest(call.reads, set(call.writes.values()))
+                    writes, folders, patterns = set(call.writes.values()), set(call.folders), set(call.patterns)
+                    found = Manifest(call.reads, writes, folders, patterns)
             except (ValueError, msgspec.MsgspecError) as error:
                 raise StoreFailed(f"the files of task {number_of(spec.id)} are not known: {error}") from error
             _keep(kept, spec.id, found, most)
@@ -97,6 +117,21 @@ class FilePermissions:
                 return made.digest or None
         return None
 
+    def check_url(self, task: TaskOnExecutor, url: str) -> None:
+        """UserError when a task has not declared a URL as an input."""
+        if url not in task.declared.reads:
+            raise _undeclared(task, url, "input")
+
+    def is_folder(self, task: TaskOnExecutor, path: str) -> bool:
+        """Whether the content of a command's input is the archive of a folder."""
+        if task.declared.reads.get(path):
+            return path in task.declared.folders
+        for dep in self._dependencies(task):
+            made = self._outputs_of(dep).get(path)
+            if made is not None:
+                return made.folder
+        return os.path.isdir(path) and self.sees_directory_of(task.run)
+
     def is_value(self, task: TaskOnExecutor, path: str) -> bool:
         """Whether a path is that of big arguments of a function, or of a big result that it gets."""
         spec = task.spec
@@ -119,7 +154,7 @@ class FilePermissions:
         if paths == [task.checkpoint] and is_tidy(task.checkpoint):
             return
         for path in paths:
-            if path not in task.declared.writes or not is_tidy(path):
+            if not is_tidy(path) or not task.declared.may_write(path):
                 raise _undeclared(task, path, "output")
 
     def sees_directory_of(self, run: int) -> bool:
@@ -172,9 +207,6 @@ class FilePermissions:
 
 
 def _undeclared(task: TaskOnExecutor, path: str, what: str) -> UserError:
-    spec = task.spec
-    if not isinstance(spec, TaskSpec) and not spec.files:
-        return UserError("files of a feed cannot travel: its commands must see the submitter's directory; use sweep")
     return UserError(f"{path} is not a declared {what} of task {number_of(task.record)}.{task.index}")
 
 

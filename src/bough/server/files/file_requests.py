@@ -16,7 +16,7 @@ from bough import logs
 from bough.errors import BoughError, StoreFailed, UserError
 from bough.model.events.facts import CheckpointKept, Fact, Submitted
 from bough.model.events.news import MOST_CONTENTS, FilesIdentified, IdentifiedFile
-from bough.model.files import hidden_path
+from bough.model.files import hidden_path, is_url
 from bough.model.ids import FileId, RecordId, Seconds, number_of
 from bough.model.tasks import Dep, Item, Kind, On
 from bough.movers.content_store import IncomingContent
@@ -24,6 +24,7 @@ from bough.movers.local import ContentCopy
 from bough.server.files.file_permissions import FilePermissions, TaskOnExecutor, sent_inputs
 from bough.server.files.peer_sources import PeerSources
 from bough.server.files.stored_files import StoredFiles, os_error_text
+from bough.server.files.url_contents import UrlContents
 from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ClientPeer, DeferredRequest, ExecutorPeer, Handler
 from bough.server.turns.shell import Shell
@@ -32,6 +33,7 @@ from bough.wire.client_messages import Answer, Refused
 from bough.wire.file_messages import (
     DIGEST,
     PIECE,
+    STREAMS,
     CacheReport,
     FileLocated,
     FilePiece,
@@ -60,6 +62,7 @@ class FileRequests:
         self._permissions = FilePermissions(shell)
         self._sources = PeerSources(shell)
         shell.on_facts.append(self._hear_submissions)
+        self._urls = UrlContents(self._files, shell.info.folder("files"))
         self._pieces: dict[tuple[PeerConnection, int, int], asyncio.Future[FilePiece]] = {}
         self._tasks: dict[PeerConnection, set[asyncio.Task[None]]] = {}
         self._uploads: dict[tuple[PeerConnection, bytes], _Upload] = {}
@@ -127,11 +130,16 @@ class FileRequests:
         files, permissions = self._files, self._permissions
         try:
             task = permissions.task_of(executor.number, want.span, want.index)
+            folder = False
             if permissions.is_value(task, want.path):
                 digest, _ = await files.bring_in(want.path)
+            elif is_url(want.path):
+                permissions.check_url(task, want.path)
+                digest = await self._urls.bring_in(want.path)
             else:
                 found = permissions.digest_of(task, want.path)
                 digest = found if found is not None else await self._bring_in(task, want.path)
+                folder = permissions.is_folder(task, want.path)
             await files.refer(task.run, [digest])
             size = await files.size(digest)
             if size < 0:
@@ -139,7 +147,7 @@ class FileRequests:
             self._identify(task.run, [(want.path, digest, size)])
             peers = self._sources.hints(executor, digest, size)
             wanted = self._shell.queries.waiting_readers(digest)
-            answer = FileLocated(want.request, digest, size, peers=peers, wanted=wanted)
+            answer = FileLocated(want.request, digest, size, peers=peers, wanted=wanted, folder=folder)
         except (BoughError, OSError) as error:
             answer = FileLocated(want.request, error=f"{want.path}: {os_error_text(error)}")
         executor.connection.send(answer)
@@ -212,6 +220,9 @@ class FileRequests:
             if [made.path for made in offer.files] == [""] and task.spec.kind is Kind.FUNCTION:
                 executor.connection.send(await self._take_result(executor, offer, task))
                 return
+            if offer.files and all(made.path in STREAMS for made in offer.files):
+                executor.connection.send(await self._take_streams(executor, offer, task))
+                return
             permissions.check_outputs(task, [made.path for made in offer.files])
             await files.refer(task.run, [made.digest for made in offer.files])
             for made in offer.files:
@@ -239,6 +250,16 @@ class FileRequests:
         name = f"{task.record}-{task.attempt}-{offer.span}-{offer.index}.x{executor.number}.pickle"
         await self._fetch(executor, offer.request, offer.files[0], f"{folder}/{name}")
         return FilesKept(offer.request, [0], places=[f"{folder}/{name}"])
+
+    async def _take_streams(self, executor: ExecutorPeer, offer: OfferFiles, task: TaskOnExecutor) -> FilesKept:
+        """What a command wrote to its streams, if that is too long to come with its report: contents like others."""
+        files = self._files
+        await files.refer(task.run, [made.digest for made in offer.files])
+        for made in offer.files:
+            if not files.has(made.digest):
+                await self._fetch(executor, offer.request, made)
+        places = [files.path(made.digest) for made in offer.files]
+        return FilesKept(offer.request, [0] * len(places), places=places)
 
     async def _fetch(self, executor: ExecutorPeer, request: int, made: MadeFile, path: str = "") -> None:
         """Take a content from the executor that has it; `path`: to be kept there and not among the contents."""
@@ -321,13 +342,13 @@ class FileRequests:
             raise UserError(f"a piece is named by a digest of {DIGEST} bytes, or by the path of a result")
         return await self._files.read(question.digest, question.offset, PIECE)
 
-    async def _outputs(self, question: questions.Files) -> list[tuple[str, int, bytes]]:
-        """Outputs of elements [start, stop) of a record that the server keeps, as (path, size, digest)."""
+    async def _outputs(self, question: questions.Files) -> list[tuple[str, int, bytes, bool]]:
+        """Outputs of elements [start, stop) of a record that the server keeps, as (path, size, digest, is a folder)."""
         if not self._shell.queries.can_find(question.record):
             raise UserError(f"there is no task {number_of(question.record)}")
         stop = min(question.stop, question.start + _MOST_FILES)
         found = self._permissions.outputs(Dep(On.ARRAY, question.record), question.start, stop)
-        return [(made.path, made.size, made.digest) for made in found if made.digest]
+        return [(made.path, made.size, made.digest, made.folder) for made in found if made.digest]
 
 
 class _Upload:
@@ -345,4 +366,4 @@ class _Upload:
 
 def _copy(task: TaskOnExecutor, made: MadeFile) -> ContentCopy:
     hidden = hidden_path(made.path, task.record, task.index, task.attempt)
-    return ContentCopy(made.digest, made.path, hidden, made.mode)
+    return ContentCopy(made.digest, made.path, hidden, made.mode, made.folder)

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from bough import logs
 from bough.errors import UserError
+from bough.folder_state import folder_state
 from bough.model.events.facts import Fact, RunRemoved
 from bough.model.ids import Seconds
 from bough.movers.content_store import ContentStore, IncomingContent
-from bough.movers.local import ContentCopy, bring_in, give_out
+from bough.movers.local import ContentCopy, bring_in, bring_in_folder, give_out
 from bough.server.turns.shell import Shell
 from bough.stores.contents import Contents, FileReferences
 from bough.stores.store_errors import FULL
@@ -40,6 +42,7 @@ class StoredFiles:
         contents = Contents(shell.info.folder("files"))
         contents.sweep()
         self._store: ContentStore = contents
+        self.path = contents.path  # where a content lies, or would
         self._references = FileReferences(contents)
         self._shell = shell
         self._loop = shell.loop
@@ -86,8 +89,10 @@ class StoredFiles:
     async def bring_in(self, path: str) -> tuple[bytes, int]:
         """Copy a file that lies in its place, as it is now; its digest and size."""
         state = await self.in_thread(os.stat, path)
-        if not os.path.isfile(path):
-            raise UserError("it is a folder, which cannot be brought; make it an archive with tar, and declare that")
+        if stat.S_ISDIR(state.st_mode):
+            return await self._bring_in_folder(path)
+        if not stat.S_ISREG(state.st_mode):
+            raise UserError("it is neither a file nor a folder and cannot be brought")
         stamp = (state.st_size, state.st_mtime_ns, state.st_ino)
         known = self._seen.get(path)
         if known is not None and known[0] == stamp and self._store.has(known[1]):
@@ -100,6 +105,23 @@ class StoredFiles:
 
     async def _bring_in(self, path: str, stamp: tuple[int, int, int]) -> tuple[bytes, int]:
         digest, size = await self.in_thread(bring_in, self._store, path)
+        if len(self._seen) >= _SEEN:
+            self._seen.clear()
+        self._seen[path] = (stamp, digest)
+        return digest, size
+
+    async def bring_in_new(self, path: str) -> tuple[bytes, int]:
+        """Copy a file that was not here before; its digest and size."""
+        return await self.in_thread(bring_in, self._store, path)
+
+    async def _bring_in_folder(self, path: str) -> tuple[bytes, int]:
+        """The archive of a folder; one that looks as it did is not packed again."""
+        state = await self.in_thread(folder_state, path)
+        stamp = (state.size, state.mtime_ns, -1)
+        known = self._seen.get(path)
+        if known is not None and known[0] == stamp and self._store.has(known[1]):
+            return known[1], await self.size(known[1])
+        digest, size = await self.in_thread(bring_in_folder, self._store, path)
         if len(self._seen) >= _SEEN:
             self._seen.clear()
         self._seen[path] = (stamp, digest)

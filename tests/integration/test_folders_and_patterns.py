@@ -1,0 +1,134 @@
+"""Files that commands declare beside their text, folders and patterns, where the directory is seen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import bough
+from bough.errors import Clash, InvalidWorkload, TaskFailed
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BOUGH_SERVER", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def s(here: Path) -> Iterator[bough.Session]:
+    with bough.Session(name="files", cores=2, on_failure="ignore") as session:
+        yield session
+
+
+def test_a_folder_is_read_and_written_in_place(s: bough.Session, here: Path) -> None:
+    (here / "in").mkdir()
+    (here / "in/a").write_text("a\n")
+    made = s.command("mkdir {o:w} && cp {x:r}/a {o:w}/b", x="in", o="out/made")
+    failed = s.command("mkdir {o:w} && touch {o:w}/half && false {n}", o="out/failed", n=1)
+    count = s.command("cat {x:r}/b", x=made)
+    assert count.result(60).stdout == "a\n"
+    assert failed.exception(60) is not None
+    assert sorted(os.listdir(here / "out")) == ["made"]
+
+
+def test_a_folder_counts_by_what_its_files_hold(here: Path) -> None:
+    (here / "in/deep").mkdir(parents=True)
+    (here / "in/deep/a").write_text("a\n")
+
+    def reused() -> bool:
+        with bough.Session(name="folders", cores=1) as s:
+            task = s.command("mkdir {o:w} && cat {x:r}/deep/* > {o:w}/all", x="in", o="out")
+            task.result(60)
+            return task.reused
+
+    assert [reused(), reused()] == [False, True]
+    os.utime(here / "in/deep/a", (1, 1))
+    assert reused()
+    (here / "in/deep/a").write_text("b\n")
+    assert not reused()
+    assert (here / "out/all").read_text() == "b\n"
+    assert reused()
+    (here / "out/all").write_text("somebody else's\n")
+    assert not reused()
+    (here / "in/deep/link").symlink_to("a")
+    assert not reused()
+
+
+def test_inputs_that_are_patterns_are_expanded_when_the_command_is_submitted(s: bough.Session, here: Path) -> None:
+    (here / "data").mkdir()
+    for name in ("b.csv", "a.csv", ".hidden.csv", "c.txt"):
+        (here / "data" / name).write_text(f"{name}\n")
+    assert s.command("cat {x:r}", x="data/*.csv").result(60).stdout == "a.csv\nb.csv\n"
+    assert s.command("cat data/a.csv", inputs=["data/*.csv"]).result(60).stdout == "a.csv\n"
+    assert s.command("cat data/a.csv; echo '{x}'", inputs="data/a.csv").result(60).stdout == "a.csv\n{x}\n"
+    with pytest.raises(InvalidWorkload, match=r"data/\*\.tab, which task .* reads, does not exist"):
+        s.command("true", inputs=["data/*.tab"])
+    with pytest.raises(InvalidWorkload, match="inputs is 7; give a list of paths"):
+        s.command("true", inputs=7)
+    with pytest.raises(InvalidWorkload, match="with a NUL"):
+        s.command("true", inputs=["a\0b"])
+    with pytest.raises(InvalidWorkload, match="over a space a file is named"):
+        s.sweep("true {n}", bough.tie(n=[1]), inputs=["data/{n}/*.csv"])
+
+
+def test_outputs_that_stand_nowhere_in_the_text_are_waited_for_and_named(s: bough.Session, here: Path) -> None:
+    made = s.command("echo r > result.txt; echo {n} > log", n=1, outputs=["result.txt", Path("log")])
+    assert list(made.outputs) == ["result.txt", "log"]
+    assert s.command("cat result.txt", inputs=[made]).result(60).stdout == "r\n"
+    assert s.command("cat {x:r}", x=made.outputs["log"]).result(60).stdout == "1\n"
+    missing = s.command("true", outputs=["never.txt"])
+    with pytest.raises(TaskFailed, match=r"did not write its output .*never\.txt"):
+        missing.result(60)
+    failed = s.command("echo half > half.txt; exit 3", outputs=["half.txt"])
+    assert failed.exception(60) is not None
+    assert not (here / "half.txt").exists()
+    (here / "mine.txt").write_text("mine\n")
+    with pytest.raises(Clash, match=r"mine\.txt, which .* would write, is there already"):
+        s.command("true", outputs=["mine.txt"])
+    with pytest.raises(Clash, match="cannot be renamed"):
+        s.command("true", outputs=["mine.txt"], clash="rename")
+    with pytest.raises(Clash, match="would be written by both"):
+        s.command("true", outputs=["log"])
+
+
+def test_outputs_that_are_patterns_are_what_the_command_made(s: bough.Session, here: Path) -> None:
+    (here / "out").mkdir()
+    (here / "out/old.txt").write_text("old\n")
+    made = s.command("for n in 1 2; do echo $n > out/$n.txt; done; echo > out/no.log", outputs=["out/*.txt"])
+    read = s.command("cat {x:r}", x="out/2.txt")  # waits for what may make it
+    assert read.result(60).stdout == "2\n"
+    assert made.done()
+    nothing = s.command("true", outputs=["out/*.dat"])
+    with pytest.raises(TaskFailed, match=r"no new file matches .*/out/\*\.dat"):
+        nothing.result(60)
+    failed = s.command("echo > out/bad.tab; echo > out/old.txt; exit 1", outputs=["out/*.tab"])
+    assert failed.exception(60) is not None
+    assert sorted(os.listdir(here / "out")) == ["1.txt", "2.txt", "no.log", "old.txt"]
+
+
+def test_sweeps_and_feeds_declare_files_beside_their_text(s: bough.Session, here: Path) -> None:
+    for name in "ab":
+        (here / f"{name}.idx").write_text(f"{name}\n")
+    swept = s.sweep("cat {q}.idx > {q}.out", bough.tie(q=["a", "b"]), inputs=["{q}.idx"], outputs=["{q}.out"])
+    both = s.command("cat {x:r}", x=swept)
+    assert both.result(60).stdout == "a\nb\n"
+    with pytest.raises(InvalidWorkload, match=r"c\.idx, which .* reads, does not exist"):
+        s.sweep("cat {q}.idx", bough.tie(q=["c"]), inputs=["{q}.idx"])
+    fed = s.feed("cat {q}.idx > {q}.fed", ["a", "b"], inputs=["{q}.idx"], outputs=["{q}.fed"])
+    fed.wait_all()
+    assert (here / "b.fed").read_text() == "b\n"
+
+
+def test_a_flat_list_declares_patterns(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bough.cli.main import main
+
+    (here / "data").mkdir()
+    (here / "data/a.csv").write_text("a\n")
+    (here / "list").write_text("in=data/*.csv out=parts/*.txt :: mkdir -p parts; cat data/a.csv > parts/a.txt\n")
+    assert main(["run", "list"]) == 0
+    assert (here / "parts/a.txt").read_text() == "a\n"
