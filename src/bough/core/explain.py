@@ -10,6 +10,7 @@ from itertools import islice
 
 from bough.core.graph import dependencies
 from bough.core.pilots import why_none
+from bough.core.records.affinity_index import AffinityIndex, Unit, files_read
 from bough.core.records.array_record import (
     CANCELLED,
     DONE,
@@ -57,12 +58,53 @@ def explain(state: State, record_id: int, index: int = 0) -> list[str]:
     if reached in UNSUCCESSFUL_STATES:
         return _ending(state, record, index, name, reached)
     if reached in OCCUPYING_STATES:
-        lines = _whereabouts(state, record, index, name, reached)
+        lines = [*_whereabouts(state, record, index, name, reached), *_why_there(state, record, index)]
         return [*lines, *_given_back(record, index), *_asks_for_more(record, index, "this one has")]
     if reached == HELD:
         return [f"{name} is held: {_holder(record, index)}"]
-    lines = _no_room(state, record, name) if reached == READY else _waiting(state, record, index, name)
+    lines = (
+        [*_no_room(state, record, name), *_data_elsewhere(state, record, index)]
+        if reached == READY
+        else _waiting(state, record, index, name)
+    )
     return [*lines, *_given_back(record, index), *_asks_for_more(record, index)]
+
+
+def _why_there(state: State, record: Record, index: int) -> list[str]:
+    """How much of a task's input was where it went, if that counted."""
+    span, affinity = state.attempts.at(record, index), state.affinity
+    reason = affinity.reasons.get(span.id) if span is not None and affinity is not None else None
+    if span is None or affinity is None or reason is None:
+        return []
+    here, total = reason
+    unit = Unit(record, index, files_read(record, index), 0.0)
+    place, held = affinity.place_of(span.executor), affinity.holders(unit)
+    elsewhere = max((amount for name, amount in held.items() if place is None or name != place.name), default=0)
+    said = f"{_data_amount(affinity, here)} of {_data_amount(affinity, total)}"
+    line = f"it is there because of its data: {said} were there"
+    line += f", and elsewhere at most {_data_amount(affinity, elsewhere)}" if elsewhere else ", and nothing elsewhere"
+    rates = [rate.rate for rate in state.data.rates.values() if rate.rate]
+    if rates and not affinity.by_files:
+        line += f"; moving them would have taken about {here / max(rates):.2g} s"
+    return [line]
+
+
+def _data_elsewhere(state: State, record: Record, index: int) -> list[str]:
+    """Where the input of a task is that waits."""
+    affinity = state.affinity
+    if affinity is None or not record.has_inputs:
+        return []
+    unit = Unit(record, index, files_read(record, index), 0.0)
+    held = affinity.holders(unit)
+    if not held:
+        return []
+    name = max(held, key=lambda one: held[one])
+    total = affinity.measure(unit, None)[1]
+    return [f"most of its input is at {name}: {_data_amount(affinity, held[name])} of {_data_amount(affinity, total)}"]
+
+
+def _data_amount(affinity: AffinityIndex, amount: int) -> str:
+    return counted(amount, "file") if affinity.by_files else show_bytes(amount)
 
 
 def _given_back(record: Record, index: int, which: str = "its last attempt") -> list[str]:

@@ -302,6 +302,8 @@ def task_ended(  # noqa: C901, PLR0917 called for every task: names and calls wo
 ) -> None:
     """A loose task succeeded; `host` says where, if that is behind a relay."""
     record.runtime.note(1, seconds)
+    if state.affinity is not None and state.affinity.is_used:
+        state.affinity.note_runtime(record, span.executor.host, 1, seconds)
     state.task_done(record)
     if state.checkpoints:
         _forget_checkpoints(state, record.id, 0, 1)
@@ -345,6 +347,8 @@ def _elements_ended(
 ) -> None:
     start, stop = fact.start, fact.stop
     record.runtime.note(stop - start, fact.seconds)
+    if state.affinity is not None and state.affinity.is_used:
+        state.affinity.note_runtime(record, span.executor.host, stop - start, fact.seconds)
     if span.executor.pilot:
         span.executor.used += fact.seconds * span.queue.cores
     state.move(record, start, stop, DONE)

@@ -46,6 +46,19 @@ _MORE_PLACEMENT: Final[dict[str, tuple[str, str]]] = {
     "bough": ("data_aware.bough", "Bough"),
     "data-conscious": ("data_aware.data_conscious", "DataConscious"),
     "storage-affinity": ("data_aware.storage_affinity", "StorageAffinity"),
+    "critical-path": ("heuristics.critical_path", "CriticalPath"),
+    "data-only": ("heuristics.data_only", "DataOnly"),
+    "fpltf": ("heuristics.fpltf", "FastestProcessorLargestTaskFirst"),
+    "heft": ("heuristics.heft", "Heft"),
+    "ljf": ("heuristics.ljf", "LongestFirst"),
+    "max-min": ("heuristics.max_min", "MaxMin"),
+    "mct": ("heuristics.mct", "MinimumCompletionTime"),
+    "min-min": ("heuristics.min_min", "MinMin"),
+    "olb": ("heuristics.olb", "OpportunisticLoadBalancing"),
+    "random": ("heuristics.random_placement", "RandomPlacement"),
+    "sufferage": ("heuristics.sufferage", "Sufferage"),
+    "workqueue": ("heuristics.workqueue", "Workqueue"),
+    "xsufferage": ("heuristics.xsufferage", "XSufferage"),
     "good-cache-compute": ("data_aware.good_cache_compute", "GoodCacheCompute"),
 }
 
@@ -64,6 +77,7 @@ _PROVISIONING: dict[str, Callable[[], ProvisioningPolicy]] = {
     **{name: lambda make=make: Provisioner(make()) for name, make in _ACQUISITION.items()},  # type: ignore[misc]
 }
 PROVISIONING: Final = "adaptive"  # unless another one is named
+PLACEMENT: Final = "bough"  # of a service, unless another one is named; without declared files it is the same as `fifo`
 _OPTIONS: Final = "release=idle, release=queue[,q=N] or release=grouped[,idle=TIME]"
 
 
@@ -82,7 +96,7 @@ def load_placement(text: str) -> PlacementPolicy:
     name, colon, rest = text.partition(":")
     kind = _placement_class(name)
     if kind is None:
-        policy = _load("placement", {**_PLACEMENT, **dict.fromkeys(_MORE_PLACEMENT, Fifo)}, name)
+        policy: PlacementPolicy = _load("placement", {**_PLACEMENT, **dict.fromkeys(_MORE_PLACEMENT, Fifo)}, name)
         if colon:
             raise UserError(f"the placement policy {name} has no options")
         return policy
@@ -93,9 +107,10 @@ def load_placement(text: str) -> PlacementPolicy:
         known = f"its options are: {', '.join(fields)}" if fields else "it has none"
         raise UserError(f"the placement policy {name} has no option {unknown[0]!r}; {known}")
     try:
-        return msgspec.convert(options, kind, strict=False) if options else kind()
+        made: PlacementPolicy = msgspec.convert(options, kind, strict=False) if options else kind()
     except msgspec.ValidationError as error:
         raise UserError(f"the placement policy {text!r}: {in_plain_words(str(error))}") from None
+    return made
 
 
 def placement_names() -> list[str]:

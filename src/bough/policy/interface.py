@@ -65,6 +65,13 @@ class ReadyWork(Protocol):
         """How many tasks, arrays or groups wait for it directly."""
 
     @property
+    def path_below(self) -> Seconds:
+        """The expected run time of one task of it and of the longest chain of dependents, as far as some of them tell.
+
+        Work of unknown length counts as one second.
+        """
+
+    @property
     def attributes(self) -> Mapping[str, str]:
         """What the user said of it and of the groups around it, as the user's own keys; made when it is asked for."""
 
@@ -207,6 +214,18 @@ class DataView(Protocol):
     def rate_to(self, executor: ExecutorView) -> float:
         """Bytes a second that travelled to the host of an executor, as measured; 0: nothing did yet."""
 
+    def candidates(self, most: int) -> list[DataTask]:
+        """The first ready tasks, with and without inputs, by priority, then in order of submission.
+
+        One of an array without inputs has the element -1: the next one.
+        """
+
+    def expected_on(self, task: DataTask, executor: ExecutorView) -> Seconds:
+        """The run time of a task of its template where an executor is, or anywhere; 0: unknown."""
+
+    def free_in(self, most: int) -> list[tuple[Seconds, ExecutorView]]:
+        """Executors with room (0), and those that may have it next: seconds until then, as far as the past tells."""
+
     @property
     def has_unheld(self) -> bool:
         """Whether there may be a task whose input nobody holds."""
@@ -288,6 +307,10 @@ class View(Protocol):
     @property
     def has_room(self) -> bool:
         """Whether any executor may take something."""
+
+    @property
+    def estimates(self) -> DataView | None:
+        """As `data`, also if no ready task declares inputs; None: the policy has no `data_needs`."""
 
     def busy_share(self) -> float:
         """The part of all cores that is not free, from 0 to 1."""

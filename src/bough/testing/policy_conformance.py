@@ -85,6 +85,10 @@ class _Watched:
         return self._view.data
 
     @property
+    def estimates(self) -> DataView | None:
+        return self._view.estimates
+
+    @property
     def has_room(self) -> bool:
         return self._view.has_room
 

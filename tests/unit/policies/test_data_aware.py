@@ -193,6 +193,18 @@ def test_ours_leaves_out_an_executor_that_ends_before_the_data_has_come() -> Non
     assert shop.went[1, 0] == 3
 
 
+def test_explain_says_how_much_data_was_there_and_where_it_is() -> None:
+    shop = filled("bough", a=5_000_000)
+    shop.tell(news.BytesMoved(ExecutorId(2), "host1", 1_000_000, 1.0))
+    shop.submit(1, "a", "new")
+    lines = shop.machine.explain(1)
+    assert any(line.startswith("most of its input is at s1/host1: 5.0 MB of ") for line in lines), lines
+    shop.end(101)
+    (line,) = [line for line in shop.machine.explain(1) if "because of its data" in line]
+    assert line.startswith("it is there because of its data: 5.0 MB of ")
+    assert line.endswith("moving them would have taken about 5 s")
+
+
 # --- storage affinity --------------------------------------------------------------------------------------
 
 

@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="wait so long for an executor whose connection was lost (60s)",
     )
-    start.add_argument("--policy", default="fifo", help="which ready task goes next (default: fifo)")
+    start.add_argument("--policy", default="bough", help="which ready task goes next, and where (default: bough)")
     start.add_argument(
         "--provisioning",
         default="adaptive",

@@ -26,6 +26,7 @@ from bough.core.records.array_record import READY, ArrayRecord, Record
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.task_record import TaskRecord
 from bough.model.ids import Seconds
+from bough.model.runtimes import RunTime
 from bough.policy.interface import DataNeeds
 
 _SLICE: Final = 4096  # ready tasks that are taken up in one turn
@@ -35,6 +36,7 @@ _NAMED: Final = 64  # places that are named as holders of one task's input
 _COSTED: Final = 8  # holders of a content, and executors of a holder, that are asked when they may want work
 _UNHELD: Final = 16  # tasks without any data that are looked at for one decision
 _REASONS: Final = 10_000  # spans of which it is known why they are where they are
+_TIMES: Final = 10_000  # templates and hosts whose run times are remembered
 _WAITING: Final = 1024  # tasks that a policy may walk through in one turn
 _NO_FILES: Final[array[int]] = array("I")
 _UNKNOWN: Final = 0xFFFFFFFF
@@ -96,6 +98,7 @@ class AffinityIndex:
         self._lost: deque[int] = deque()  # contents that nobody holds any more
         self._then: dict[int, frozenset[str]] = {}  # frozen: the places of a content
         self.reasons: OrderedDict[int, tuple[int, int]] = OrderedDict()  # by span: data that was there, and in all
+        self._host_times: dict[tuple[str | int, str], RunTime] = {}  # by template and host
         self._order = count()
         # by executor: when it took something last, the sum of the gaps, how many, when it may ask next
         self._gaps: dict[int, list[float]] = {}
@@ -205,6 +208,21 @@ class AffinityIndex:
         """A workflow leaves."""
         self._readers.pop(run, None)
 
+    def note_runtime(self, record: Record, host: str, tasks: int, seconds: Seconds) -> None:
+        """Tasks of a template ran on a host."""
+        times, key = self._host_times, (_template(record), host)
+        runtime = times.get(key)
+        if runtime is None:
+            if len(times) >= _TIMES:
+                del times[next(iter(times))]
+            runtime = times[key] = RunTime()
+        runtime.note(tasks, seconds)
+
+    def expected_on(self, record: Record, host: str) -> Seconds:
+        """The run time of a task of some work on a host: as measured there, or anywhere; 0: unknown."""
+        runtime = self._host_times.get((_template(record), host))
+        return runtime.mean if runtime is not None else record.expected
+
     def remember(self, span: int, here: int, total: int) -> None:
         """Remember how much of the data of a span's first task was where it went."""
         reasons = self.reasons
@@ -303,6 +321,8 @@ class AffinityIndex:
 
     def contents_of(self, unit: Unit) -> Iterator[int]:
         """The contents of a task's input, as far as they are known."""
+        if not unit.files:
+            return
         contents = self.data.contents_by_run.get(unit.run, _NO_FILES)
         for file in unit.files:
             if file < len(contents) and contents[file] != _UNKNOWN:
@@ -445,6 +465,11 @@ class AffinityIndex:
         for at in reversed(gone):
             self._gaps.pop(self._expected.pop(at)[1], None)
         return found
+
+
+def _template(record: Record) -> str | int:
+    spec = record.shared_spec if isinstance(record, TaskRecord) else record.spec
+    return spec.template or record.id
 
 
 def has_room(executor: ExecutorRecord) -> bool:

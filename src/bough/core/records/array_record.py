@@ -20,7 +20,7 @@ import msgspec
 
 from bough.core.records.group_record import GroupRecord, Waiter
 from bough.core.records.ready_queue import CAME_BACK, HAD_RUN, ReadyQueue
-from bough.core.records.task_record import TaskRecord
+from bough.core.records.task_record import TaskRecord, longest_path
 from bough.model import ranges
 from bough.model.element_reads import ReadTable
 from bough.model.ids import Seconds
@@ -128,6 +128,11 @@ class ArrayRecord(msgspec.Struct, eq=False):
     def dependents_count(self) -> int:
         """How many wait for it directly."""
         return len(self.dependents) if self.dependents is not None else 0
+
+    @property
+    def path_below(self) -> Seconds:
+        """The expected run time of it and of the longest chain of dependents."""
+        return longest_path(self)
 
     @property
     def attributes(self) -> dict[str, str]:

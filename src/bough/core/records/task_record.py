@@ -7,6 +7,9 @@ itself and changes only through the modules of this package; it offers what an a
 
 from __future__ import annotations
 
+from itertools import islice
+from typing import Any, Protocol
+
 import msgspec
 
 from bough.core.records.group_record import GroupRecord, Waiter
@@ -192,6 +195,11 @@ class TaskRecord:
         return len(self.dependents) if self.dependents is not None else 0
 
     @property
+    def path_below(self) -> Seconds:
+        """The expected run time of it and of the longest chain of dependents."""
+        return longest_path(self)
+
+    @property
     def attributes(self) -> dict[str, str]:
         """What the user said of it, and of the groups around it."""
         return self.group.attributes_with(self.own.extras.attributes if self.own is not None else ())
@@ -290,3 +298,37 @@ class TaskRecord:
         if self.dependents is None:
             self.dependents = []
         self.dependents.append(waiter)
+
+
+class _Chained(Protocol):
+    """What the length of a path asks of a record."""
+
+    dependents: list[Waiter] | None
+
+    @property
+    def expected(self) -> Seconds:
+        """Expected run time of one task of it."""
+
+
+_MOST_BELOW = 256  # dependents that are looked at for one path
+
+
+def longest_path(record: _Chained) -> Seconds:
+    """The longest sum of expected run times from a record along its dependents, as far as some of them tell.
+
+    Each dependent counts by the longest way that leads to it; a walk through at most `_MOST_BELOW` of them finds it.
+    """
+    longest = best = record.expected or 1.0
+    seen: dict[int, Seconds] = {id(record): longest}
+    stack: list[tuple[Any, Seconds]] = [(record, longest)]
+    looked = 0
+    while stack and looked < _MOST_BELOW:
+        one, so_far = stack.pop()
+        for waiter, _, _ in islice(getattr(one, "dependents", None) or (), _MOST_BELOW):
+            looked += 1
+            length = so_far + (getattr(waiter, "expected", 0.0) or 1.0)
+            if length > seen.get(id(waiter), 0.0):
+                seen[id(waiter)] = length
+                best = max(best, length)
+                stack.append((waiter, length))
+    return best

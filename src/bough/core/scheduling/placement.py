@@ -26,6 +26,7 @@ from bough.model.events.facts import Fact
 from bough.model.events.orders import Order, SendSpan
 from bough.model.ids import BlobId, RecordId, Seconds, SpanId
 from bough.model.runtimes import MAX_BACKLOG, TRUST, most_together, span_size
+from bough.model.tasks import ArraySpec, TaskSpec
 from bough.policy.interface import Place
 from bough.policy.list_scheduling import in_order
 
@@ -126,7 +127,7 @@ class Placement:
             note_data(state.affinity, fact, record, executor)
         lifecycle.place_elements(state, fact, record, executor)
         pages = record.pages(start, stop)
-        spec = record.spec_for_executors
+        spec: ArraySpec | TaskSpec = record.spec_for_executors
         if record.queue.needs.queue:
             spec = capped(spec, record.queue.named)
         self._orders.append(SendSpan(executor.id, span, spec, start, stop, attempt, pages, runtime.mean, watch=watch))

@@ -24,6 +24,8 @@ from bough.model.resources import Needs
 from bough.policy.interface import DataMatch, DataTask, Demand, ExecutorView, HolderView, Offer, ReadyWork
 
 _EXECUTORS: Final = 8  # of a host that are asked when one of them may want work
+_ALIKE: Final = 4  # tasks of one array that are candidates at a time, if they are all alike
+_SOON: Final = 0.001  # seconds until an executor is free that should have asked by now
 _SOURCES: Final = 4  # holders of a content whose links are compared
 
 
@@ -118,6 +120,15 @@ class StateView:
         state = self._state
         state.place_again = when if state.place_again is None else min(when, state.place_again)
 
+    @property
+    def estimates(self) -> StateDataView | None:
+        """As `data`, also if no ready task declares inputs."""
+        affinity = self._state.affinity
+        if affinity is None:
+            return None
+        affinity.is_used = True  # from now on it is noted how long tasks run where, and who asks when
+        return StateDataView(self, self._state, affinity)
+
     def busy_share(self) -> float:
         """The part of all cores that is not free."""
         cores = self._state.cores
@@ -164,7 +175,7 @@ def find_offer(state: State, record: Record, executor: ExecutorRecord, element: 
         if not executor.ends_before(record, state.now) or (avoid and executor.id in state.avoidable(record, avoid)):
             return None
     fits = executor.fits(record)
-    return Offer(record, executor, fits) if fits or executor.takes_backlog(record) else None  # type: ignore[arg-type]
+    return Offer(record, executor, fits) if fits or executor.takes_backlog(record) else None
 
 
 class StateDataView:
@@ -202,8 +213,8 @@ class StateDataView:
             for unit in units:
                 here, total = affinity.measure(unit, place)
                 key = unit.work.priority, here
-                if (best is None or key > best_key) and self.could_go(unit, executor):  # type: ignore[arg-type]
-                    match = DataMatch(unit, here, total)  # type: ignore[arg-type]
+                if (best is None or key > best_key) and self.could_go(unit, executor):
+                    match = DataMatch(unit, here, total)
                     if accept is not None and not accept(match):
                         continue
                     best, best_key, offer = match, key, view.offer
@@ -221,8 +232,8 @@ class StateDataView:
         if place is not None and self.has_room(executor):
             for units in affinity.candidates(place):
                 for unit in units:
-                    if self.could_go(unit, executor):  # type: ignore[arg-type]
-                        found.append(DataMatch(unit, *affinity.measure(unit, place)))  # type: ignore[arg-type]
+                    if self.could_go(unit, executor):
+                        found.append(DataMatch(unit, *affinity.measure(unit, place)))
                         if len(found) >= most:
                             return found
         return found
@@ -239,6 +250,32 @@ class StateDataView:
         own = [rate.rate for rate in host.rates.values() if rate.rate] if host is not None else []
         return max(own or [rate.rate for rate in data.rates.values()], default=0.0)
 
+    def candidates(self, most: int) -> list[DataTask]:
+        """The first ready tasks, with and without inputs, in order of submission."""
+        found = list(islice(self._affinity.waiting(), most))
+        for looked, work in enumerate(self._view.ready(), 1):
+            if not work.has_inputs:
+                record: Record = work  # type: ignore[assignment]
+                unit = Unit(record, -1, (), self._view.now)
+                found += [unit] * min(work.ready, _ALIKE)
+            if looked >= most or len(found) >= 2 * most:
+                break
+        found.sort(key=lambda unit: (-unit.work.priority, unit.work.id, unit.element))
+        return found[:most]  # type: ignore[return-value]
+
+    def expected_on(self, task: DataTask, executor: ExecutorView) -> Seconds:
+        """The run time of a task where an executor is."""
+        return self._affinity.expected_on(task.work, executor.host)  # type: ignore[arg-type]
+
+    def free_in(self, most: int) -> list[tuple[Seconds, ExecutorView]]:
+        """Executors with room, and those that may have it next: seconds until then."""
+        now, state = self._view.now, self._state
+        found = {one.id: (0.0, one) for one in islice(self._affinity.with_room(state.open_executors), most)}
+        for when, one in self._affinity.arrivals(most, now):
+            if not (one.draining or one.away or one.suspended):
+                found.setdefault(one.id, (max(when - now, _SOON), one))
+        return list(islice(found.values(), most))
+
     @property
     def has_unheld(self) -> bool:
         """Whether there may be a task whose input nobody holds."""
@@ -246,11 +283,11 @@ class StateDataView:
 
     def unheld(self, executor: ExecutorView) -> DataTask | None:
         """The task that became ready first and could go to an executor, of those whose input nobody holds."""
-        return next((unit for unit in self._affinity.unheld() if self.could_go(unit, executor)), None)  # type: ignore[arg-type]
+        return next((unit for unit in self._affinity.unheld() if self.could_go(unit, executor)), None)
 
     def waiting(self) -> Iterator[DataTask]:
         """Ready tasks with declared inputs, in the order they became ready."""
-        return self._affinity.waiting()  # type: ignore[return-value]
+        return self._affinity.waiting()
 
     def match(self, task: DataTask, executor: ExecutorView) -> DataMatch:
         """How much of the input of a task is where an executor is."""

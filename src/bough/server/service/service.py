@@ -25,7 +25,7 @@ from bough.core.queries.facade import Queries
 from bough.errors import BoughError, SiteError, StoreFailed, StoreHeld
 from bough.model.dispatch_tuning import DispatchTuning
 from bough.model.events.facts import RunOpened
-from bough.policies.policy_registry import PROVISIONING, load_policies
+from bough.policies.policy_registry import PLACEMENT, PROVISIONING, load_policies
 from bough.policy.interface import Policies
 from bough.server import cleanup, socket_path
 from bough.server.peer_connection import PeerConnection
@@ -68,7 +68,7 @@ class ServiceSettings(msgspec.Struct, frozen=True):
     store: str = ""  # a folder or postgresql://..., empty: the folder `store` beside `server.json`
     listen: str = ""  # HOST:PORT for other machines, empty: the Unix socket only
     name: str = "server"
-    policy: str = "fifo"
+    policy: str = PLACEMENT
     heartbeat: float = 30.0
     reconnect: float = 60.0
     extras: FeatureOptions = FeatureOptions()

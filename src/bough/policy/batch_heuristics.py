@@ -1,0 +1,118 @@
+"""Heuristics that compare completion times: a table of tasks and executors, filled and emptied one task at a time.
+
+CT(t, p) = when p is free + how long t's missing input travels there + how long t runs there. Run times come from the
+history of the task's template on that host, or anywhere, or from the user's estimate; transfers from measured
+bandwidths; when an executor is free from the mean time between its turns. What nobody knows counts as 0, so that
+without history these heuristics place in order. Source: `spec/storage-affinity.md` 3.5 to 3.7.
+A task whose best executor is busy is planned there, so that the next task sees it taken, and waits. Rule: a table has
+at most `window` tasks and some executors, whatever waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from bough.model.ids import Seconds
+from bough.policy.data_scheduling import wish_for
+from bough.policy.interface import DataTask, DataView, ExecutorView, Place, View
+from bough.policy.list_scheduling import in_order
+
+Link = Literal["alone", "fair-share", "serial"]
+Choose = Callable[["Table"], tuple[int, int]]  # the places of a task and of an executor in the table
+
+_MACHINES = 24  # executors in the table
+_MORE = 4  # tasks that may be planned on busy executors, besides one for each that has room
+
+
+class Table:
+    """The tasks that are not assigned, the executors, and when each of these is free."""
+
+    def __init__(self, view: View, data: DataView, window: int, *, link: Link = "alone", noise: float = 0.0) -> None:
+        self.tasks = data.candidates(window)
+        there = data.free_in(_MACHINES)
+        self.executors = [executor for _, executor in there]
+        self.free_in = [seconds for seconds, _ in there]
+        self._view, self._data, self._link, self._noise = view, data, link, noise
+        self._known: dict[tuple[int, int, int], tuple[Seconds, Seconds]] = {}  # stage and run, by task and executor
+        self._staged: list[Seconds] = []  # of what was assigned
+
+    def completion(self, task: int, executor: int) -> Seconds:
+        """When a task would have run on an executor, in seconds from now."""
+        one, where = self.tasks[task], self.executors[executor]
+        key = one.work.id, one.element, where.id
+        times = self._known.get(key)
+        if times is None:
+            stage = self._data.missing(one, where)[1]
+            run = self._data.expected_on(one, where)
+            if self._noise:
+                run *= self._view.random.lognormvariate(0.0, self._noise)
+            times = self._known[key] = stage, run
+        stage, run = times
+        if stage and self._staged:
+            if self._link == "fair-share":
+                stage *= len(self._staged) + 1
+            elif self._link == "serial":
+                stage += sum(self._staged)
+        return self.free_in[executor] + stage + run
+
+    def run_time(self, task: int) -> Seconds:
+        """How long a task runs anywhere."""
+        return self.tasks[task].work.expected
+
+    def best(self, task: int) -> int:
+        """The executor where a task would have run first; the earlier of equal ones."""
+        return min(range(len(self.executors)), key=lambda executor: self.completion(task, executor))
+
+    def assign(self, task: int, executor: int) -> None:
+        """A task goes to an executor, now or when that is free."""
+        stage = self._known.get((self.tasks[task].work.id, self.tasks[task].element, self.executors[executor].id))
+        self.free_in[executor] = max(self.completion(task, executor), self.free_in[executor])
+        if stage is not None and stage[0]:
+            self._staged.append(stage[0])
+        del self.tasks[task]
+
+
+def by_table(view: View, window: int, choose: Choose, *, link: Link = "alone", noise: float = 0.0) -> Iterator[Place]:
+    """Assign tasks as long as an executor has room."""
+    data = view.estimates
+    if data is None:
+        yield from in_order(view)
+        return
+    placed = True
+    reserved: set[int] = set()  # for tasks that fit nowhere now
+    while placed and view.has_room:
+        placed = False
+        table = Table(view, data, window, link=link, noise=noise)
+        left = sum(seconds <= 0 for seconds in table.free_in) + _MORE
+        while table.tasks and table.executors and left and view.has_room:
+            left -= 1
+            task, executor = choose(table)
+            one, best = table.tasks[task], table.executors[executor]
+            waits = table.free_in[executor] > 0 and not data.has_room(best)
+            table.assign(task, executor)
+            if waits:
+                continue
+            where = _that_takes(table, data, one, best, reserved)
+            if where is not None:
+                placed = True
+                yield wish_for(one, where) if one.element >= 0 else Place(one.work.id, where.id, 1)
+            elif (kept := view.most_free(one.work.needs)) is not None:
+                reserved.add(kept.id)
+    yield from _idle_ones(view)
+
+
+def _that_takes(
+    table: Table, data: DataView, task: DataTask, best: ExecutorView, reserved: set[int]
+) -> ExecutorView | None:
+    """The best executor, or if that does not take a task (its needs, limits) another one that does."""
+    for one in (best, *table.executors):
+        if one.id not in reserved and data.has_room(one) and data.could_go(task, one):
+            return one
+    return None
+
+
+def _idle_ones(view: View) -> Iterator[Place]:
+    """If nothing runs anywhere, nobody comes back to ask: place in order."""
+    if view.busy_share() <= 0:
+        yield from in_order(view)
