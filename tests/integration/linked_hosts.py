@@ -106,7 +106,8 @@ class LinkedHosts:
 class LinkedService:
     """A server on host 0, and executors on the others; the client is on host 0, too."""
 
-    def __init__(self, hosts: LinkedHosts, folder: Path) -> None:
+    def __init__(self, hosts: LinkedHosts, folder: Path, *options: str) -> None:
+        self._options = options
         self.hosts, self.folder = hosts, folder
         self.home, self.here = folder / "home", folder / "work"
         for made in (self.home, self.here):
@@ -121,7 +122,7 @@ class LinkedService:
 
     def start(self, port: str) -> None:
         """Start the server."""
-        words = [*self.python, "server", "start", "--listen", f"{self.hosts.address(0)}:{port}"]
+        words = [*self.python, "server", "start", "--listen", f"{self.hosts.address(0)}:{port}", *self._options]
         self.hosts.spawn(0, words, "server.log")
 
     @property
@@ -140,13 +141,9 @@ class LinkedService:
         """An executor on a host, which sees neither the client's files nor the server's."""
         work = self.folder / f"host-{number}"
         options = ["--server", str(self.access), "--cores", "1", "--work", str(work), *words]
-        self.hosts.spawn(
-            number,
-            ["sh", "-c", f"mount -t tmpfs none '{self.home}/server/store'; exec \"$@\"", "sh"]
-            + [*self.python, "executor", "start", *options],
-            f"executor-{number}.log",
-            self.here,
-        )
+        hide = f"mount -t tmpfs none '{self.home}/server/store'; exec \"$@\""
+        words = ["sh", "-c", hide, "sh", *self.python, "executor", "start", *options]
+        self.hosts.spawn(number, words, f"executor-{number}.log", self.here)
 
     def await_executors(self, count: int) -> None:
         """Wait until so many have joined."""

@@ -41,7 +41,7 @@ class Farm:
 
     def __init__(self, folder: Path) -> None:
         self.hosts = LinkedHosts(folder, 4)
-        self.service = LinkedService(self.hosts, folder)
+        self.service = LinkedService(self.hosts, folder, "--heartbeat", "3s", "--reconnect", "6s")
         self.folder, self.here = folder, self.service.here
 
     def executor(self, number: int, *words: str) -> None:

@@ -64,9 +64,9 @@ class FileLocated(msgspec.Struct, frozen=True, array_like=True, tag="loc"):
     digest: Digest = b""
     size: Count = 0
     error: Text = ""
-    folder: bool = False  # the content is the archive of a folder
     peers: Annotated[list[PeerHint], Meta(max_length=MOST_PEERS)] = []
     wanted: Count = 0  # about how many tasks that wait read the same content
+    folder: bool = False  # the content is the archive of a folder
 
 
 class FailedPeer(msgspec.Struct, frozen=True, array_like=True):

@@ -295,3 +295,13 @@ def test_stale_parts_are_removed_unless_somebody_writes_them(tmp_path: Path) -> 
     living.drop()
     with open(tmp_path / "c" / "lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody has it
+
+
+def test_what_is_to_be_sent_again_is_forgotten_unless_somebody_needs_it(tmp_path: Path) -> None:
+    cache = HostCache(str(tmp_path / "c"))
+    a, b = bring(cache, b"aaaa"), bring(cache, b"bbbb")
+    assert cache.pin(b, "task")
+    for digest in (a, b, digest_of(b"never")):
+        cache.forget(digest)
+    assert not cache.has(a)
+    assert cache.has(b)

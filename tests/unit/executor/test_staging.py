@@ -13,16 +13,6 @@ from bough import private
 from bough.executor.files.sandbox import ExecutorFolder
 
 
-def test_what_is_to_be_sent_again_is_forgotten_unless_somebody_needs_it(tmp_path: Path) -> None:
-    cache = FileCache(str(tmp_path))
-    a, b = bring(cache, b"aaaa"), bring(cache, b"bbbb")
-    cache.pin(b, "task")
-    for digest in (a, b, digest_of(b"never")):
-        cache.forget(digest)
-    assert not cache.has(a)
-    assert cache.has(b)
-
-
 def test_rooms_of_the_dead_are_removed_and_those_of_the_living_are_not(tmp_path: Path) -> None:
     text = (
         "import sys; from bough.executor.files.sandbox import ExecutorFolder; mine = ExecutorFolder(sys.argv[1]);"

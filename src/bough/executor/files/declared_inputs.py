@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Iterable
 from typing import Any, Final
 
 from bough.model.commands.command import CommandTemplate, decode_call, decode_template
@@ -35,6 +36,11 @@ def load_plain(data: bytes) -> Any:
     return _PlainUnpickler(io.BytesIO(data)).load()
 
 
+def _local(paths: Iterable[str]) -> list[str]:
+    """Those that are paths at the submitter; what URLs name is brought in another way."""
+    return [path for path in dict.fromkeys(paths) if path.startswith("/")]
+
+
 class DeclaredInputs:
     """See the module. `blobs`: those of the executor."""
 
@@ -48,11 +54,11 @@ class DeclaredInputs:
             return []
         try:
             if not run.is_array:
-                return [] if run.payload_path else list(decode_call(run.payload).reads)
+                return [] if run.payload_path else _local(decode_call(run.payload).reads)
             template, row = self._make(run.body, decode_template), self._row(run, index)
             if not isinstance(template, CommandTemplate) or row is None:
                 return []
-            return list(dict.fromkeys(row_files(template, row)[0]))
+            return _local(row_files(template, row)[0])
         except Exception:  # noqa: BLE001 -- whatever it is, the task says so when it begins
             return []
 

@@ -303,6 +303,11 @@ class HostCache:
         """Whether this executor needs it."""
         return digest in self._owners
 
+    def forget(self, digest: bytes) -> None:
+        """Drop a content that no task has."""
+        if not self.is_pinned(digest) and os.path.lexists(self.path(digest)):
+            self._give_up(digest)
+
     # --- what comes --------------------------------------------------------------------------------
 
     def receive(self, digest: bytes, size: int) -> ArrivingContent | None:

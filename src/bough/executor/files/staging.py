@@ -42,6 +42,7 @@ from bough.model.ids import ExecutorId, SpanId
 from bough.model.outcomes import Cause, Failure, ResultFile
 from bough.private import remove_tree
 from bough.wire.file_messages import (
+    DIGEST,
     PIECE,
     STREAMS,
     CacheReport,
@@ -85,8 +86,8 @@ class StagingRequest:
         self.message = message
         self.left = set(message.paths)
         self.files: dict[str, str] = {}
-        self.folders: list[str] = []  # paths whose content is an archive
         self.found: dict[str, tuple[bytes, int]] = {}  # contents and their sizes, by path
+        self.folders: list[str] = []  # paths whose content is an archive
         self.cached = self.from_peers = self.from_origin = 0  # bytes
 
     @property
@@ -165,25 +166,28 @@ class Staging:
         """A worker's task needs files."""
         request = StagingRequest(worker, message)
         try:
+            if not message.paths:  # it wants the executor's folder to be there, and no more
+                self._folder.open()
+                self._look(request)
+                return
             cache = self._open()
         except (OSError, SiteError) as error:
             self._fail(request, f"the cache cannot be used: {error}", of_site=True)
             return
         cache.unpin(worker)
         placed = self._placed.pop(request.element, None)
-        known = placed.found if placed is not None else {}
+        known = {path: found for path, found in placed.found.items() if path not in message.fresh} if placed else {}
         if placed is not None:
             request.cached, request.from_peers, request.from_origin = placed.moved
         for path in message.paths:
             if path in known:  # what was brought for it was counted then
+                request.folders += [path] if placed is not None and path in placed.folders else []
                 request.cached -= known[path][1] if placed is not None and path in placed.files else 0
                 self._want_content(request, path, *known[path], [])
             else:
                 self._ask(request, path)
         if placed is not None:
             self._drop_request(placed)
-        if not message.paths:
-            self._look(request)
 
     def bring_early(self, span: SpanId, index: int, paths: list[str]) -> None:
         """A task waits here: have its inputs brought, and kept until it begins or is not here any more."""
@@ -331,7 +335,7 @@ class Staging:
         numbers: set[int] = set()
         if not kept.error and self._transfers is not None:
             for one, path in zip(made.files, made.locals, strict=True):
-                if one.path in STREAMS:  # what a task wrote is for people, and the server has it
+                if len(one.digest) != DIGEST or one.path in STREAMS:
                     continue
                 self._last += 1
                 numbers.add(self._last)
@@ -395,16 +399,14 @@ class Staging:
         if message.error:
             self._fail(request, message.error)
             return
-        if self._transfers is not None:
-            self._transfers.want(message.digest, message.wanted)
-        peers = message.peers
-        if path in request.message.fresh:  # it is sent for each task, whoever has it
-            peers = []
-            assert self._cache is not None
-            if not self._cache.is_pinned(message.digest):
-                self._cache.drop(message.digest)
         if message.folder:
             request.folders.append(path)
+        peers = message.peers
+        if path in request.message.fresh and self._cache is not None:  # it is sent for each task, whoever has it
+            self._cache.forget(message.digest)
+            peers = []
+        if self._transfers is not None:
+            self._transfers.want(message.digest, message.wanted)
         self._want_content(request, path, message.digest, message.size, peers)
 
     def _want_content(
@@ -551,9 +553,8 @@ class Staging:
     def _look(self, request: StagingRequest) -> None:
         if not request.left and request.worker is not None:
             message = request.message
-            answer = InputsStaged(
-                message.number, message.index, request.files, folders=request.folders, moved=request.moved
-            )
+            place = (message.number, message.index)
+            answer = InputsStaged(*place, request.files, folders=request.folders, moved=request.moved)
             self._tell(request.worker, answer)
 
     def _fail(self, request: StagingRequest, error: str, *, of_site: bool = False) -> None:

@@ -60,9 +60,9 @@ class FileRequests:
         self._shell = shell
         self._files = StoredFiles(shell)
         self._permissions = FilePermissions(shell)
-        self._urls = UrlContents(self._files, shell.info.folder("files"))
         self._sources = PeerSources(shell)
         shell.on_facts.append(self._hear_submissions)
+        self._urls = UrlContents(self._files, shell.info.folder("files"))
         self._pieces: dict[tuple[PeerConnection, int, int], asyncio.Future[FilePiece]] = {}
         self._tasks: dict[PeerConnection, set[asyncio.Task[None]]] = {}
         self._uploads: dict[tuple[PeerConnection, bytes], _Upload] = {}
@@ -147,7 +147,7 @@ class FileRequests:
             self._identify(task.run, [(want.path, digest, size)])
             peers = self._sources.hints(executor, digest, size)
             wanted = self._shell.queries.waiting_readers(digest)
-            answer = FileLocated(want.request, digest, size, folder=folder, peers=peers, wanted=wanted)
+            answer = FileLocated(want.request, digest, size, peers=peers, wanted=wanted, folder=folder)
         except (BoughError, OSError) as error:
             answer = FileLocated(want.request, error=f"{want.path}: {os_error_text(error)}")
         executor.connection.send(answer)
