@@ -360,6 +360,10 @@ class Intake:
         for one in event.files:
             if 0 < one.file <= workflow.files.last:
                 self._state.data.file_identified(event.run, one.file, one.digest, one.size)
+        for named in event.named:
+            file = workflow.files.find(named.path)
+            if file is not None:
+                self._state.data.file_identified(event.run, file.id, named.digest, named.size)
         self._data_moved()
 
     def _data_moved(self) -> None:

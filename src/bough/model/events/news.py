@@ -270,11 +270,20 @@ class IdentifiedFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
     size: Bytes
 
 
+class NamedContent(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The same for a file by its path: what has just been submitted may have no number yet."""
+
+    path: FilePath
+    digest: ContentDigest
+    size: Bytes
+
+
 class FilesIdentified(msgspec.Struct, frozen=True, array_like=True, tag="fid"):
     """Somebody read files of a workflow, or made them: these are their contents. No fact is made of it."""
 
     run: Count
     files: Annotated[tuple[IdentifiedFile, ...], Meta(max_length=MOST_CONTENTS)]
+    named: Annotated[tuple[NamedContent, ...], Meta(max_length=MOST_CONTENTS)] = ()
 
 
 class BytesMoved(msgspec.Struct, frozen=True, array_like=True, tag="bm", gc=False):

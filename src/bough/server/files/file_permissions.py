@@ -7,9 +7,10 @@ content, since a path of the same name proves nothing.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
@@ -214,6 +215,16 @@ def _keep(kept: OrderedDict[K, T], key: K, value: T, most: int) -> None:
     kept[key] = value
     while len(kept) > most:
         kept.popitem(last=False)
+
+
+def declared_inputs(item: Item) -> Iterable[str]:
+    """The inputs of a task, or of all elements of an array, by path; of a task that the core has not numbered yet."""
+    if isinstance(item, TaskSpec):
+        return [ref for ref in item.reads if isinstance(ref, str)]
+    if isinstance(item, ArraySpec) and item.files:
+        with contextlib.suppress(ValueError):  # it is said when it is submitted
+            return unpack_manifest(item.files).reads
+    return ()
 
 
 def sent_inputs(item: Item) -> dict[str, bytes]:

@@ -15,13 +15,13 @@ from typing import Any
 from bough import logs
 from bough.errors import BoughError, StoreFailed, UserError
 from bough.model.events.facts import CheckpointKept, Fact, Submitted
-from bough.model.events.news import MOST_CONTENTS, FilesIdentified, IdentifiedFile
+from bough.model.events.news import MOST_CONTENTS, FilesIdentified, IdentifiedFile, NamedContent
 from bough.model.files import hidden_path, is_url
 from bough.model.ids import FileId, RecordId, Seconds, number_of
 from bough.model.tasks import Dep, Item, Kind, On
 from bough.movers.content_store import IncomingContent
 from bough.movers.local import ContentCopy
-from bough.server.files.file_permissions import FilePermissions, TaskOnExecutor, sent_inputs
+from bough.server.files.file_permissions import FilePermissions, TaskOnExecutor, declared_inputs, sent_inputs
 from bough.server.files.peer_sources import PeerSources
 from bough.server.files.stored_files import StoredFiles, os_error_text
 from bough.server.files.url_contents import UrlContents
@@ -49,6 +49,7 @@ from bough.wire.file_messages import (
 from bough.wire.questions import Question
 
 _AHEAD = 4  # pieces asked for before the first has come
+_MOST_EARLY = 1000  # inputs that are looked up while a submission is taken
 _PIECE_LIMIT: Seconds = 300.0  # for one piece
 _MOST_FILES = 10_000  # outputs told in one answer
 
@@ -156,6 +157,18 @@ class FileRequests:
         """Others for a reader whose sources have failed."""
         peers = self._sources.hints(executor, find.digest, find.size, find.failed)
         executor.connection.send(FileLocated(find.request, find.digest, find.size, peers=peers))
+
+    def known_contents(self, items: Sequence[Item]) -> tuple[NamedContent, ...]:
+        """What some of the inputs of new tasks are known to hold, so that these are placed where that is already."""
+        found: dict[str, NamedContent] = {}
+        for item in items:
+            if len(found) >= _MOST_EARLY:
+                break
+            for path in declared_inputs(item):
+                seen = self._files.content_seen(path)
+                if seen is not None:
+                    found[path] = NamedContent(path, *seen)
+        return tuple(found.values())[:MOST_CONTENTS]
 
     def _hear_submissions(self, facts: Sequence[Fact]) -> None:
         for fact in facts:

@@ -103,6 +103,17 @@ class StoredFiles:
             under_way.add_done_callback(lambda _: self._bringing.pop((path, stamp), None))
         return await asyncio.shield(under_way)
 
+    def content_seen(self, path: str) -> tuple[bytes, int] | None:
+        """The digest and size of a file that was brought in before and looks as it did; None: that is not known."""
+        known = self._seen.get(path)
+        if known is None:
+            return None
+        try:
+            state = os.stat(path)
+        except (OSError, ValueError):
+            return None
+        return (known[1], state.st_size) if known[0] == (state.st_size, state.st_mtime_ns, state.st_ino) else None
+
     async def _bring_in(self, path: str, stamp: tuple[int, int, int]) -> tuple[bytes, int]:
         digest, size = await self.in_thread(bring_in, self._store, path)
         if len(self._seen) >= _SEEN:

@@ -16,7 +16,7 @@ from typing import Any, get_args
 from bough import logs
 from bough.errors import BoughError, PeerLost, ProtocolError, UnknownName, UserError
 from bough.model.events.facts import ExecutorDrained, ExecutorResized, ExecutorResumed, Submitted
-from bough.model.events.news import GroupClosed, PagesAdded, WorkNews
+from bough.model.events.news import FilesIdentified, GroupClosed, PagesAdded, WorkNews
 from bough.model.ids import ROOT, ExecutorId, RecordId
 from bough.model.tasks import Dep, On
 from bough.server.files.file_requests import FileRequests
@@ -286,6 +286,9 @@ class ServiceHandlers(MessageHandlers):
         else:
             self._workflows.taken(client, message.items)
             self._shell.news(Submitted(message.items, self._peers.internal(client, message.request)))
+            known = self._files.known_contents(message.items)
+            if known:  # in the same turn: the first tasks are placed in it
+                self._shell.news(FilesIdentified(client.run, (), known))
 
     def _pages(self, client: ClientPeer, message: PagesAdded) -> None:
         problem = self._workflows.problem_with_pages(client, message.record)
