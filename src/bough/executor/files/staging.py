@@ -1,7 +1,7 @@
 """Staging: inputs brought to workers whose tasks run in sandboxes, outputs stored at the server and cached here.
 
 A workflow whose directory is seen here needs none of it. The executor asks the server what content an input has; a
-content that the cache of the host lacks is brought by the transfer process (`transfer_client`), from peers or the server.
+content that the host's cache lacks is brought by the transfer process (`transfer_client`), from peers or the server.
 Inputs of tasks that wait here are brought while others run. What the tasks of this executor need is pinned.
 
 Rules: a request outlives connections: what was not answered is asked again when the server is back. One transfer serves
