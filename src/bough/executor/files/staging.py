@@ -1,7 +1,7 @@
 """Staging: inputs brought to workers whose tasks run in sandboxes, outputs stored at the server and cached here.
 
 A workflow whose directory is seen here needs none of it. The executor asks the server what content an input has; a
-content that the host's cache lacks is brought by the transfer process (`transfers`), from peers or from the server.
+content that the host's cache lacks is brought by the transfer process (`transfer_client`), from peers or the server.
 Inputs of tasks that wait here are brought while others run. What the tasks of this executor need is pinned.
 
 Rules: a request outlives connections: what was not answered is asked again when the server is back. One transfer serves
@@ -63,7 +63,7 @@ from bough.wire.file_messages import (
 
 if TYPE_CHECKING:  # loaded when files travel: most executors bring none
     from bough.executor.files.host_cache import HostCache
-    from bough.executor.files.transfers import Transfers
+    from bough.executor.files.transfer_client import Transfers
 
 _REPORTED: Final = 50_000  # contents in one report
 _AGAIN: Final = 3  # times that a content is brought which was evicted before its reader had it
@@ -229,7 +229,7 @@ class Staging:
     def _open(self) -> HostCache:
         """The host's cache, and what brings contents into it."""
         if self._cache is None:
-            from bough.executor.files.transfers import Transfers, cache_options
+            from bough.executor.files.transfer_client import Transfers, cache_options
 
             self._folder.open()
             options = cache_options(self._told)
@@ -375,7 +375,7 @@ class Staging:
     def _report_all(self) -> None:
         """Say all that the cache of this host has."""
         if self._cache is None:
-            from bough.executor.files.transfers import cache_options
+            from bough.executor.files.transfer_client import cache_options
 
             contents = cache_options(self._told).contents()
             if not contents:

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from bough.model.bounds import ContentDigest, Count, Duration, Label, Name, Text, Whole
+from bough.model.bounds import ContentDigest, Count, Duration, FilePath, Label, Name, Text, Whole
 from bough.model.ids import BlobId, Bytes, ExecutorId, FileId, GroupId, RecordId, Seconds, SpanId
 from bough.model.monitors import Fail, Finish, Restart
 from bough.model.observations import MOST_OBSERVATIONS, Observation
