@@ -8,8 +8,8 @@ from bough.errors import UserError
 from bough.model.events import facts, news
 from bough.model.ids import ExecutorId
 from bough.policies.policy_registry import load_placement, placement_names
-from bough.testing.builders import task
-from tests.unit.policies.data_bench import DataBench
+from bough.testing.builders import submit, task
+from tests.unit.policies.data_bench import DataBench, digest
 
 AWARE = ["max-cache-hit", "max-compute-util", "good-cache-compute", "bough", "data-conscious", "storage-affinity"]
 
@@ -44,6 +44,19 @@ def test_what_is_blind_to_data_takes_the_next_task(policy: str) -> None:
     shop.submit(2, "a")
     shop.end(101)
     assert shop.went[1, 0] == 1
+
+
+@pytest.mark.parametrize("policy", ["max-compute-util", "bough"])
+def test_what_is_known_when_a_task_is_submitted_counts_for_its_first_place(policy: str) -> None:
+    for known, where in ((True, 2), (False, 1)):
+        shop = DataBench(policy)
+        shop.sizes["b"] = 10**9
+        shop.executor(1, site="s1")
+        shop.executor(2, "b", site="s2")
+        named = (news.NamedContent("/b", digest("b"), 10**9),) if known else ()
+        run = shop.machine.state.run
+        shop.tell(submit(task(1, reads=("/b",)), request=1), news.FilesIdentified(run, (), named))
+        assert shop.went[1, 0] == where
 
 
 def test_the_baseline_uses_no_cache_and_the_other_does() -> None:
