@@ -245,12 +245,12 @@ def test_a_server_that_dies_while_it_submits_finds_its_pilots_again(batch: Batch
 def test_available_asks_for_what_slurm_has_free_and_for_more_when_there_is(
     batch: BatchShop, alpha: SlurmCluster
 ) -> None:
-    batch.shop.start("--provisioning", "available")
+    batch.start("--provisioning", "available")
     other = alpha.says("sbatch", "--parsable", "--wrap", "sleep 600", "-o", "/dev/null")
     batch.until(lambda: alpha.says("squeue", "-h", "-t", "R", "-o", "%i") == other, "another's job to run")
     batch.bough("site", "add", "alpha", "--batch", "slurm", "--max-pilots", "5", *QUICK)
     notes, gate = batch.folder / "notes", batch.folder / "gate"
-    with bough.Session(batch.shop.address, name="room") as session:
+    with bough.Session(batch.address, name="room") as session:
         text = f"echo $SLURM_JOB_ID >> {notes}; while [ ! -e {gate} ]; do sleep 0.05; done"
         tasks = [session.command(text) for _ in range(4)]
         batch.until(notes.exists, "the first task to begin")
@@ -277,7 +277,7 @@ def test_pilots_have_their_successors_in_the_queue_before_they_end_until_there_i
         *("--walltime", "8s", "--idle", "1s", "--poll", "0.5s"),
     )
     most = 0
-    with bough.Session(batch.shop.address, name="chain") as session:
+    with bough.Session(batch.address, name="chain") as session:
         tasks = [session.command(f"sleep 0.3; echo {number} $SLURM_JOB_ID") for number in range(36)]
 
         def is_done() -> bool:

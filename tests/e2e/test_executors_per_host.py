@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 
 from processes import is_alive
-from site_shop import Shop, shop
+from site_shop import SiteShop, shop, shop_folder
 
 import bough
 
-__all__ = ["shop"]  # a fixture
+__all__ = ["shop", "shop_folder"]  # fixtures
 
 
-def test_a_pilot_of_two_executors_runs_until_the_last_has_left(shop: Shop) -> None:
+def test_a_pilot_of_two_executors_runs_until_the_last_has_left(shop: SiteShop) -> None:
     shop.start()
     shop.bough("site", "add", "two", "--local", "--cores-per-pilot", "2", "--executors-per-host", "2", "--idle", "1s")
     with bough.Session(shop.address, name="w") as session:
@@ -29,7 +29,7 @@ def test_a_pilot_of_two_executors_runs_until_the_last_has_left(shop: Shop) -> No
     assert "2.0" in json.dumps(rows)
 
 
-def test_a_site_has_no_more_tasks_than_it_may_and_a_policy_that_there_is(shop: Shop) -> None:
+def test_a_site_has_no_more_tasks_than_it_may_and_a_policy_that_there_is(shop: SiteShop) -> None:
     shop.start()
     said = shop.bough("site", "add", "one", "--local", "--provisioning", "nonsense", code=2)
     assert "there is no provisioning policy 'nonsense'" in said

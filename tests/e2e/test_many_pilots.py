@@ -47,7 +47,7 @@ def test_none_is_lost_or_doubled_at_a_slurm_that_is_full_and_whose_sbatch_errs(
         *("site", "add", "alpha", "--batch", "slurm", "--max-pilots", str(MANY), "--patience", "2s"),
         *("--submit-rate", "100", *QUICK),
     )
-    with bough.Session(batch.shop.address, name="many") as session:
+    with bough.Session(batch.address, name="many") as session:
         tasks = [session.command("true") for _ in range(MANY)]
         batch.until(lambda: len(full.jobs()) >= LIMIT - 1, "Slurm to be full")
         batch.until(lambda: "takes no more jobs for now" in str(batch.site()["problem"]), "the site to say so")
@@ -64,7 +64,7 @@ def test_none_is_lost_or_doubled_at_a_slurm_that_is_full_and_whose_sbatch_errs(
         assert found == (MANY, [], [], [])
         for task in tasks:
             task.cancel()
-    assert batch.shop.server is not None
-    assert " failed: " not in batch.shop.server.said()
+    assert batch.server is not None
+    assert " failed: " not in batch.server.said()
     batch.bough("site", "remove", "alpha")
     batch.until(batch.is_clean, "the jobs to end")
