@@ -54,5 +54,6 @@ class Descriptors:
                 handler()
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Watch nothing any more; what is still registered need not be removed."""
+        self._handlers.clear()
         self._epoll.close()

@@ -74,3 +74,13 @@ def test_writing_is_waited_for_as_long_as_it_is_wanted(descriptors: Descriptors)
     assert called == [1]
     ours.close()
     theirs.close()
+
+
+def test_what_is_removed_after_the_end_does_no_harm() -> None:
+    watched = Descriptors()
+    reader, writer = os.pipe()
+    watched.add(reader, lambda: None)
+    watched.close()
+    watched.remove(reader)
+    os.close(reader)
+    os.close(writer)
