@@ -454,7 +454,7 @@ def test_the_output_of_a_running_task_is_read_while_it_runs(service: Service) ->
     assert client.ask("output", record=task, index=0, offset=6)["data"] == b"second\n"
 
 
-def test_an_executor_that_does_not_see_the_store_keeps_outputs_and_sends_results(service: Service) -> None:
+def test_an_executor_that_does_not_see_the_store_sends_outputs_and_results(service: Service) -> None:
     folder = service.folder
     service.start()
     (service.home / "server" / "store" / "token").write_text("another")
@@ -468,7 +468,7 @@ def test_an_executor_that_does_not_see_the_store_keeps_outputs_and_sends_results
     assert stdout.path.startswith(str(service.home / "server" / "store" / "out"))  # short ones come with the report
     assert client.ask("output", record=task, index=0)["data"] == b"far away\n"
     stdout = client.outcome(long).details[0].stdout
-    assert stdout.path.startswith(str(folder / "work"))
+    assert stdout.path.startswith(str(service.home / "server" / "store" / "files"))  # long ones before it
     assert client.ask("output", record=long, index=0)["data"] == bytes(100_000)
     assert pickle.loads(client.outcome(big).results) == [bytes(1_000_000)]
 
