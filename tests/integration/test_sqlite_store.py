@@ -225,7 +225,7 @@ def test_the_first_result_counts_also_of_an_executor_that_was_given_up(folding):
     folding.tell(Placed(3, 1, 0, 1, 2, 2), Placed(4, 2, 0, 4, 2, 2), SpanStarted(3, 0, 1, 1), SpanStarted(4, 0, 4, 2))
     folding.tell(ExecutorJoined(1, "local", "node1", 8, Needs(cores=4)), ended(1, 1), ended(2, 2, 0, 2))
     assert folding.rows("SELECT state, attempt, host FROM tasks WHERE id = 1") == [("done", 1, "node1")]
-    assert folding.rows("SELECT attempt, state FROM attempts ORDER BY attempt") == [(1, "done"), (2, "cancelled")]
+    assert folding.rows("SELECT attempt, state FROM attempts ORDER BY attempt") == [(1, "done"), (2, "superseded")]
     assert folding.counts(2) == ("running", 2, 0, 0, 0)
     running = "SELECT start, stop, span FROM spans WHERE state = 'running'"
     assert folding.rows(running) == [(2, 4, 4)]
