@@ -162,7 +162,7 @@ class ClusterSite:
         except TimeoutError:
             await self._end()
             raise SiteError(f"{self._spec.address} has not answered within {_PATIENCE:g} s", transient=True) from None
-        except (ConnectionError, ValueError):
+        except (ConnectionError, ValueError, RuntimeError):  # the last is uvloop's for a pipe that is closed
             line = b""
         except asyncio.CancelledError:  # the answer would be taken for that to another request
             await self._end()

@@ -154,7 +154,7 @@ async def run(argv: Sequence[str], data: bytes, patience: float, host: str) -> S
     )
     try:
         async with asyncio.timeout(patience):
-            out, said = await process.communicate(data)
+            out, said = await _converse(process, data)
     except TimeoutError:
         raise SiteError(f"{host} has not answered within {patience:g} s", transient=True) from None
     finally:
@@ -163,6 +163,24 @@ async def run(argv: Sequence[str], data: bytes, patience: float, host: str) -> S
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     return Said(process.returncode or 0, out, said)
+
+
+async def _converse(process: asyncio.subprocess.Process, data: bytes) -> tuple[bytes, bytes]:
+    """What a process says to what it is told. One that ends before it has read that has said why."""
+    stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
+    assert stdin is not None
+    assert stdout is not None
+    assert stderr is not None
+
+    async def tell() -> None:
+        with contextlib.suppress(ConnectionError, RuntimeError):  # the latter is uvloop's for a pipe that is closed
+            stdin.write(data)
+            await stdin.drain()
+        stdin.close()
+
+    out, said, _ = await asyncio.gather(stdout.read(), stderr.read(), tell())
+    await process.wait()
+    return out, said
 
 
 def first_line(said: bytes) -> str:
