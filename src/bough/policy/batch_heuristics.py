@@ -10,12 +10,15 @@ at most `window` tasks and some executors, whatever waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
 
 from bough.model.ids import Seconds
 from bough.policy.data_scheduling import wish_for
-from bough.policy.interface import DataTask, DataView, ExecutorView, Place, View
+from bough.policy.interface import DataNeeds, DataTask, DataView, ExecutorView, Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order
 
 Link = Literal["alone", "fair-share", "serial"]
@@ -23,6 +26,29 @@ Choose = Callable[["Table"], tuple[int, int]]  # the places of a task and of an 
 
 _MACHINES = 24  # executors in the table
 _MORE = 4  # tasks that may be planned on busy executors, besides one for each that has room
+
+
+class TableHeuristic(msgspec.Struct, frozen=True):
+    """What these heuristics share; each has a way to choose."""
+
+    window: Annotated[int, Meta(ge=1, le=1000)] = 24  # tasks that are compared
+
+    @property
+    def data_needs(self) -> DataNeeds:
+        """What the core keeps for it."""
+        return DataNeeds()
+
+    def rank(self, work: ReadyWork, /) -> float:
+        """The order of submission."""
+        return 0.0
+
+    def choose(self, table: Table) -> tuple[int, int]:
+        """The places of a task and of an executor in the table."""
+        raise NotImplementedError
+
+    def place(self, view: View, /) -> Iterable[Place]:
+        """One task at a time."""
+        return by_table(view, self.window, self.choose)
 
 
 class Table:

@@ -13,48 +13,38 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
-from bough.policy.batch_heuristics import Link, Table, by_table
-from bough.policy.interface import DataNeeds, Place, ReadyWork, View
+from bough.policy.batch_heuristics import Link, Table, TableHeuristic, by_table
+from bough.policy.interface import Place, View
 
 
-class XSufferage(msgspec.Struct, frozen=True):
+class XSufferage(TableHeuristic, frozen=True):
     """See the module."""
 
-    window: Annotated[int, Meta(ge=1, le=1000)] = 24  # tasks that are compared
     plan: Literal["on-event"] = "on-event"
     info: Literal["snapshot", "noisy"] = "snapshot"
     link: Link = "alone"
     sigma: Annotated[float, Meta(ge=0, le=10)] = 0.5
 
-    @property
-    def data_needs(self) -> DataNeeds:
-        """What the core keeps for it."""
-        return DataNeeds()
-
-    def rank(self, work: ReadyWork, /) -> float:
-        """The order of submission."""
-        return 0.0
-
     def place(self, view: View, /) -> Iterable[Place]:
         """One task at a time."""
-        return by_table(view, self.window, _choose, link=self.link, noise=self.sigma if self.info == "noisy" else 0.0)
+        return by_table(
+            view, self.window, self.choose, link=self.link, noise=self.sigma if self.info == "noisy" else 0.0
+        )
 
-
-def _choose(table: Table) -> tuple[int, int]:
-    """The task with the greatest difference between its two best sites; of equal ones the first."""
-    several = len({executor.site for executor in table.executors}) > 1
-    chosen, most = (0, table.best(0)), -1.0
-    for task in range(len(table.tasks)):
-        best: dict[str | int, tuple[float, int]] = {}
-        for number, executor in enumerate(table.executors):
-            place = executor.site if several else number
-            entry = table.completion(task, number), number
-            best[place] = min(best.get(place, entry), entry)
-        times = sorted(best.values())
-        suffering = times[1][0] - times[0][0] if len(times) > 1 else 0.0
-        if suffering > most:
-            chosen, most = (task, times[0][1]), suffering
-    return chosen
+    def choose(self, table: Table) -> tuple[int, int]:
+        """The task with the greatest difference between its two best sites; of equal ones the first."""
+        several = len({executor.site for executor in table.executors}) > 1
+        chosen, most = (0, table.best(0)), -1.0
+        for task in range(len(table.tasks)):
+            best: dict[str | int, tuple[float, int]] = {}
+            for number, executor in enumerate(table.executors):
+                place = executor.site if several else number
+                entry = table.completion(task, number), number
+                best[place] = min(best.get(place, entry), entry)
+            times = sorted(best.values())
+            suffering = times[1][0] - times[0][0] if len(times) > 1 else 0.0
+            if suffering > most:
+                chosen, most = (task, times[0][1]), suffering
+        return chosen
