@@ -13,11 +13,11 @@ WANTED := $(or $(if $(filter file,$(origin PYTHON)),$(HAS)),$(shell $(PYTHON) -c
 MADE := $(VENV)/.made-$(WANTED)
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 DEMO := examples/folding
-# Some tests need PostgreSQL's programs, ip to cut links, SimGrid, BLAST+, HMMER, sshd or CPython's own tests; without them they are
+# Some tests need PostgreSQL's programs, ip to cut links, SimGrid, BLAST+, HMMER, sshd, sshfs or CPython's own tests; without them they are
 # skipped, and say so. CPython's tests have a package for each version; whether it is there or not, the rest is installed.
 APT := DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet=2
-PROGRAMS := postgresql iproute2 python3-simgrid ncbi-blast+ hmmer openssh-server slurm-wlm slurm-client munge gridengine-master gridengine-exec gridengine-client
-HAVE := { command -v initdb || ls /usr/lib/postgresql/*/bin/initdb; } >/dev/null 2>&1 && command -v ip >/dev/null && ls /usr/lib/python3/dist-packages/simgrid.*.so >/dev/null 2>&1 && command -v blastp >/dev/null && command -v hmmbuild >/dev/null && { command -v sshd || ls /usr/sbin/sshd; } >/dev/null 2>&1 && { command -v slurmctld || ls /usr/sbin/slurmctld; } >/dev/null 2>&1 && { command -v munged || ls /usr/sbin/munged; } >/dev/null 2>&1 && { command -v sge_qmaster || ls /usr/sbin/sge_qmaster; } >/dev/null 2>&1
+PROGRAMS := postgresql iproute2 python3-simgrid ncbi-blast+ hmmer openssh-server sshfs slurm-wlm slurm-client munge gridengine-master gridengine-exec gridengine-client
+HAVE := { command -v initdb || ls /usr/lib/postgresql/*/bin/initdb; } >/dev/null 2>&1 && command -v ip >/dev/null && ls /usr/lib/python3/dist-packages/simgrid.*.so >/dev/null 2>&1 && command -v blastp >/dev/null && command -v hmmbuild >/dev/null && command -v sshfs >/dev/null && { command -v sshd || ls /usr/sbin/sshd; } >/dev/null 2>&1 && { command -v slurmctld || ls /usr/sbin/slurmctld; } >/dev/null 2>&1 && { command -v munged || ls /usr/sbin/munged; } >/dev/null 2>&1 && { command -v sge_qmaster || ls /usr/sbin/sge_qmaster; } >/dev/null 2>&1
 HAVE_TESTS := ls /usr/lib/python3*/test/test_concurrent_futures* >/dev/null 2>&1
 MAY := [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null
 define COMPONENTS
@@ -26,7 +26,7 @@ if { ! { $(HAVE); } || ! $(HAVE_TESTS); } && $(MAY); then \
     { $(HAVE); } || $(APT) $(PROGRAMS) >/dev/null; \
     $(HAVE_TESTS) || $(APT) $$(apt-cache search --names-only '^libpython3\.[0-9]+-testsuite$$' | cut -d' ' -f1) >/dev/null; \
 fi; \
-{ $(HAVE); } || echo "PostgreSQL, ip, SimGrid, BLAST+, HMMER, sshd, Slurm or Grid Engine are not installed: the tests that need them will be skipped"; \
+{ $(HAVE); } || echo "PostgreSQL, ip, SimGrid, BLAST+, HMMER, sshd, sshfs, Slurm or Grid Engine are not installed: the tests that need them will be skipped"; \
 $(HAVE_TESTS) || echo "CPython's own tests are not installed: the tests that need them will be skipped"
 endef
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
+import warnings
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -33,3 +35,14 @@ def _a_log_of_its_own() -> None:
     from bough import logs
 
     logs._known.clear()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure() -> None:
+    """What waits for the collector when all tests have ended can fail none of them any more: it is said."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always", ResourceWarning)
+        for _ in range(3):
+            gc.collect()
+    for one in found:
+        print(f"left to the collector by some test: {one.message}")

@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Session": "bough.api.session.session",
     "Task": "bough.api.futures.task",
-    "Checkpoint": "bough.api.submit.checkpoint_options",
+    "Checkpoint": "bough.api.submit.task_options.checkpoint_options",
     "Array": "bough.api.futures.array",
     "Group": "bough.api.submit.groups",
     "Completed": "bough.api.futures.completed",

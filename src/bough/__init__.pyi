@@ -5,8 +5,8 @@ from bough.api.futures.completed import Completed as Completed
 from bough.api.futures.task import Task as Task
 from bough.api.memo.decorator import memo as memo
 from bough.api.session.session import Session as Session
-from bough.api.submit.checkpoint_options import Checkpoint as Checkpoint
 from bough.api.submit.groups import Group as Group
+from bough.api.submit.task_options.checkpoint_options import Checkpoint as Checkpoint
 from bough.api.task_context import here as here
 from bough.errors import BoughError as BoughError
 from bough.errors import InternalError as InternalError

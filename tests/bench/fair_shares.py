@@ -16,7 +16,7 @@ from bough.core.machine import Machine
 from bough.model.events.facts import ExecutorJoined, RunOpened, Submitted
 from bough.model.events.news import WorkSucceeded
 from bough.model.ids import BlobId, ExecutorId, GroupId, RecordId
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.model.tasks import Kind, TaskSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import Policies

@@ -130,7 +130,13 @@ class Laboratory:
     def _is_up(self) -> bool:
         return self._run("server", "status").returncode == 0
 
-    def execute(self, host: Host, *words: str, cores: int = 0) -> None:
+    def execute_all(self, *words: str) -> None:
+        """Start an executor on each host, with some words, and wait until all have joined."""
+        for host in self.hosts:
+            self.execute(host, *words, wait=False)
+        until(lambda: len(self._executors()) == len(self.hosts), "the executors")
+
+    def execute(self, host: Host, *words: str, cores: int = 0, wait: bool = True) -> None:
         """Start an executor on a host, and wait until it has joined."""
         hidden = (self.work, self.home / "server")
         hide = "".join(f"mount -t tmpfs none {folder} && " for folder in hidden)
@@ -138,14 +144,15 @@ class Laboratory:
         inside = ["nsenter", f"--net=/var/run/netns/{host.namespace}", "unshare", "--uts", "--mount", "sh", "-c", text]
         access = host.folder / "execute.json"
         shutil.copy(self.folder / "execute.json", access)
-        before = len(self._executors())
+        before = len(self._executors()) if wait else 0
         command = ["executor", "start", "--server", str(access), "--site", host.site, "--work", str(host.folder / "w")]
         command += ["--cores", str(cores or host.cores), *words]
         (host.folder / "tmp").mkdir(exist_ok=True)
         own = {"XDG_CACHE_HOME": str(host.folder / "cache"), "TMPDIR": str(host.folder / "tmp")}
         own |= {"BOUGH_HOME": str(host.folder / "home"), "XDG_RUNTIME_DIR": ""}
         self.executors[host.name] = self._start(host.name, command, [*inside, "sh"], own)
-        until(lambda: len(self._executors()) > before, f"the executor on {host.name}")
+        if wait:
+            until(lambda: len(self._executors()) > before, f"the executor on {host.name}")
 
     def _executors(self) -> list[object]:
         found: list[object] = json.loads(self.bough("executor", "list", "--json"))

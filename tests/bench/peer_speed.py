@@ -1,11 +1,13 @@
-"""How fast one executor takes a content from another: beside iperf3 on the same link, and scp on the unshaped one.
+"""How fast one executor takes a content from another: beside iperf3, bare TLS and scp on the same link.
 
-    python tests/bench/peer_speed.py [--megabytes 400] [--rates 100mbit 1gbit none] [--files 2000]
+    python tests/bench/peer_speed.py [--megabytes 400] [--rates 100mbit 1gbit none] [--rounds 5] [--files 1000]
 
 The two ends are the very parts of the transfer process, each with a cache of its own, on hosts that are network
 namespaces: TLS, the ticket, the digest and the write to the disk are in the time, the start of the processes is not.
-The last table is what caching costs for a small file: to take one in, and to pin one that is there. It needs root,
-iperf3 and, for the last column, sshd.
+Bare TLS is a loop of `sendall` and `recv_into` in Python, which keeps nothing. All take turns; of each the best round
+counts, because others use the machine, and the seconds of processor that a gigabyte takes are printed beside it.
+First comes what caching costs for a small file: to take one in, and to pin one that is there. It needs root, iperf3
+and sshd.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import tempfile
 import time
 from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
@@ -49,12 +52,49 @@ from bough.wire.file_messages import PeerHint
 folder, address, port, fingerprint, until, ticket, digest, size = sys.argv[1:]
 cache, digest, size = HostCache(folder, 1 << 40), bytes.fromhex(digest), int(size)
 hint = PeerHint(1, address, int(port), fingerprint, float(until), bytes.fromhex(ticket))
-begun = time.monotonic()
+begun, used = time.monotonic(), time.process_time()
 arriving = cache.receive(digest, size)
 PeerReader(2).read(hint, digest, range(size), arriving.add)
 assert arriving.finish()
-print(time.monotonic() - begun)
+print(time.monotonic() - begun, time.process_time() - used)
 """
+_PUMP = """
+import sys, time
+from bough.executor.files.peer_link import listen
+from bough.transport.tls import server_context
+listener = listen(sys.argv[1])
+print(listener.getsockname()[1], flush=True)
+context, block = server_context(sys.argv[2], sys.argv[3]), memoryview(bytearray(1 << 18))
+while True:
+    with context.wrap_socket(listener.accept()[0], server_side=True) as line:
+        left = int.from_bytes(line.recv(8), "big")
+        while left:
+            line.sendall(block[: min(left, len(block))])
+            left -= min(left, len(block))
+"""
+_DRAIN = """
+import socket, sys, time
+from bough.transport.tls import client_context
+line = client_context().wrap_socket(socket.create_connection((sys.argv[1], int(sys.argv[2]))))
+left, block = int(sys.argv[3]), bytearray(1 << 18)
+begun, used = time.monotonic(), time.process_time()
+line.sendall(left.to_bytes(8, "big"))
+while left:
+    left -= line.recv_into(block)
+print(time.monotonic() - begun, time.process_time() - used)
+"""
+
+
+class Speed(NamedTuple):
+    """Of one transfer: bytes a second, and seconds of processor for 10^9 bytes at either end."""
+
+    rate: float
+    sends: float = 0.0
+    reads: float = 0.0
+
+    def __str__(self) -> str:
+        used = f" ({self.sends:.2f} + {self.reads:.2f} s/GB)" if self.reads else ""
+        return f"{self.rate / 1e6:.0f} MB/s{used}"
 
 
 def take(cache: HostCache, data: bytes) -> bytes:
@@ -78,33 +118,47 @@ class Ends:
         for name, text in (("cert", certificate), ("key", key)):
             (folder / name).write_bytes(text)
         self.fingerprint = fingerprint_of(certificate)
-        words = [sys.executable, "-c", _SERVE, hosts.address(0), *(str(folder / n) for n in ("serving", "cert", "key"))]
-        hosts.spawn(0, words, "serve.log")
-        until(lambda: (folder / "serve.log").read_text().strip(), "the serving end")
-        self.port = (folder / "serve.log").read_text().strip()
+        pair = [str(folder / "cert"), str(folder / "key")]
+        self._serving = self._start(_SERVE, "serve.log", str(folder / "serving"), *pair)
+        self._pumping = self._start(_PUMP, "pump.log", *pair)
 
-    def peer(self) -> float:
-        """Bytes a second."""
+    def _start(self, code: str, log: str, *words: str) -> tuple[int, str]:
+        """A serving end on host 0: its process and its port."""
+        self.hosts.spawn(0, [sys.executable, "-c", code, self.hosts.address(0), *words], log)
+        until(lambda: (self.folder / log).read_text().strip(), "the serving end")
+        return self.hosts.processes[-1].pid, (self.folder / log).read_text().strip()
+
+    def peer(self) -> Speed:
+        """A content, from cache to cache."""
         end = time.time() + 999
         ticket = make_ticket(SECRET, self.digest, 2, end)
         shutil.rmtree(self.folder / "reading", ignore_errors=True)
-        words = [str(self.folder / "reading"), self.hosts.address(0), self.port, self.fingerprint, repr(end)]
-        words += [ticket.hex(), self.digest.hex(), str(self.size)]
-        done = subprocess.run(
-            [*self.hosts.words(1), sys.executable, "-c", _READ, *words], check=True, capture_output=True, text=True
-        )
-        return self.size / float(done.stdout)
+        pid, port = self._serving
+        words = [str(self.folder / "reading"), self.hosts.address(0), port, self.fingerprint, repr(end)]
+        return self._read(pid, _READ, *words, ticket.hex(), self.digest.hex(), str(self.size))
 
-    def iperf(self, seconds: int = 4) -> float:
-        """Bytes a second that TCP gives."""
+    def pump(self) -> Speed:
+        """As many bytes by TLS alone."""
+        pid, port = self._pumping
+        return self._read(pid, _DRAIN, self.hosts.address(0), port, str(self.size))
+
+    def _read(self, sender: int, code: str, *words: str) -> Speed:
+        before, command = used_by(sender), [*self.hosts.words(1), sys.executable, "-c", code, *words]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        took, used = map(float, done.stdout.split())
+        giga = self.size / 1e9
+        return Speed(self.size / took, (used_by(sender) - before) / giga, used / giga)
+
+    def iperf(self, seconds: int = 4) -> Speed:
+        """What TCP gives."""
         with subprocess.Popen([*self.hosts.words(0), "iperf3", "-s", "-1"], stdout=subprocess.DEVNULL):
             time.sleep(0.5)
             words = [*self.hosts.words(1), "iperf3", "-c", self.hosts.address(0), "-R", "-J", "-t", str(seconds)]
             done = subprocess.run(words, check=True, capture_output=True, text=True)
-        return float(json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"]) / 8
+        return Speed(float(json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"]) / 8)
 
-    def scp(self) -> float:
-        """Bytes a second of a copy by scp to the other host's disk."""
+    def scp(self) -> Speed:
+        """A copy by scp to the other host's disk."""
         ssh = self.folder / "ssh"
         if not ssh.exists():
             ssh.mkdir()
@@ -124,7 +178,13 @@ class Ends:
         begun = time.monotonic()
         words = [*self.hosts.words(1), "sh", "-c", f"scp {options} {source} {self.folder / 'copied.bin'}"]
         subprocess.run(words, check=True, capture_output=True)
-        return self.size / (time.monotonic() - begun)
+        return Speed(self.size / (time.monotonic() - begun))
+
+
+def used_by(pid: int) -> float:
+    """Seconds of processor that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def overhead(folder: Path, files: int) -> None:
@@ -156,7 +216,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=400)
     parser.add_argument("--rates", nargs="+", default=["100mbit", "1gbit", "none"])
-    parser.add_argument("--files", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--files", type=int, default=1000)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bough-peer-speed-") as name:
         overhead(Path(name), args.files)
@@ -167,11 +228,13 @@ def main() -> None:
             try:
                 megabytes = min(args.megabytes, 60) if rate == "100mbit" else args.megabytes
                 ends = Ends(hosts, folder, megabytes)
-                rounds = [(ends.iperf(), ends.peer(), ends.scp()) for _ in range(3)]  # by turns
-                raw, peer, scp = (sorted(column)[1] for column in zip(*rounds, strict=True))
+                rounds = [(ends.iperf(), ends.pump(), ends.peer(), ends.scp()) for _ in range(args.rounds)]
+                raw, pump, peer, scp = map(max, zip(*rounds, strict=True))
                 print(
-                    f"{rate:>8}: iperf3 {raw / 1e6:.0f} MB/s, peer {peer / 1e6:.0f} MB/s ({peer / raw:.0%} of it),"
-                    f" scp {scp / 1e6:.0f} MB/s",
+                    f"{rate:>8}: iperf3 {raw}, bare TLS {pump}, peer {peer}, scp {scp};"
+                    f" peer to iperf3 {peer.rate / raw.rate:.0%}, to bare TLS {peer.rate / pump.rate:.0%},"
+                    f" to scp {peer.rate / scp.rate:.0%}; rounds "
+                    + ", ".join(f"{turn[2].rate / turn[0].rate:.0%}" for turn in rounds),
                     flush=True,
                 )
             finally:

@@ -27,11 +27,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
 from executor_server import Server
 
-from bough.executor.processes import cpu_seconds
+from bough.executor.host.processes import cpu_seconds
 from bough.model.events.news import WorkFailed, WorkObserved, WorkSucceeded
-from bough.model.monitors import Monitor, Plateau, Step, WatchPlan, encode_plan
-from bough.model.observations import Fired
-from bough.model.resources import Needs
+from bough.model.monitoring.monitors import Monitor, Plateau, Step, WatchPlan, encode_plan
+from bough.model.monitoring.observations import Fired
+from bough.model.sites.resources import Needs
 
 PATTERN = r"score=(-?[0-9.]+)"
 WINDOW, BELOW = 25, 1e-4

@@ -9,7 +9,7 @@ from bough.policy.interface import PlacementPolicy
 from bough.testing.policy_conformance import PolicySuite
 
 
-@pytest.mark.parametrize("name", placement_names(), scope="class")
+@pytest.mark.parametrize("name", [*placement_names(), "xsufferage:plan=static,info=snapshot"], scope="class")
 class TestEveryPolicy(PolicySuite):
     @pytest.fixture(autouse=True)
     def named(self, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bough.model.population_rules import PopulationRule
+from bough.model.monitoring.population_rules import PopulationRule
 from bough.policies.population.first_answer import FirstAnswer
 from bough.policies.population.halving import Halving
 from bough.policies.population.median import Median

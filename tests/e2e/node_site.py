@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bough.model.site_specs import SiteSpec
+from bough.model.sites.site_specs import SiteSpec
 from bough.sites.head.head_relay import HeadRelay
 from bough.sites.site_kind import Surroundings
 from bough.sites.ssh_site import SshSite

@@ -21,7 +21,7 @@ from slurm_clusters import SlurmCluster, need_slurm
 from ssh_hosts import need_sshd
 
 import bough
-from bough.model.site_specs import SiteSpec
+from bough.model.sites.site_specs import SiteSpec
 from bough.sites.batch.batch_site import BatchSite
 from bough.sites.site_kind import Surroundings
 from bough.testing.site_conformance import check_site_kind

@@ -19,7 +19,7 @@ from site_shop import SiteShop, shop, shop_folder
 from ssh_hosts import is_listening
 
 import bough
-from bough.model.site_specs import SiteSpec
+from bough.model.sites.site_specs import SiteSpec
 from bough.sites.engines.cluster_site import DaskSite
 from bough.sites.site_kind import SiteKind, Surroundings
 from bough.testing.site_conformance import check_site_kind

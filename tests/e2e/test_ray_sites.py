@@ -19,7 +19,7 @@ from processes import PATIENCE, children, read, until
 from site_shop import SiteShop, shop, shop_folder
 
 import bough
-from bough.model.site_specs import SiteSpec
+from bough.model.sites.site_specs import SiteSpec
 from bough.sites.engines.cluster_site import RaySite
 from bough.sites.site_kind import SiteKind, Surroundings
 from bough.testing.site_conformance import check_site_kind

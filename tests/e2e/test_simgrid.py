@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bough.sim.network import Link, Network
+from bough.sim.platforms.network import Link, Network
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 DRIVER = Path(__file__).with_name("simgrid_driver.py")

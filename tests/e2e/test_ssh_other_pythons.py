@@ -16,7 +16,7 @@ from processes import PATIENCE
 from site_shop import MakeShop, make, shop, shop_folder
 
 import bough
-from bough.model.resources import OWN_PYTHON
+from bough.model.sites.resources import OWN_PYTHON
 
 __all__ = ["make", "shop", "shop_folder"]  # fixtures
 SAY = "import sys; print('%d.%d' % sys.version_info[:2])"

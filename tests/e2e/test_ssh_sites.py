@@ -15,8 +15,8 @@ from ssh_hosts import SshHost, install_ssh, need_sshd
 import bough
 from bough.errors import SiteError, UserError
 from bough.executor.server_connection import connect
-from bough.model.resources import Needs
-from bough.model.site_specs import SiteSpec
+from bough.model.sites.resources import Needs
+from bough.model.sites.site_specs import SiteSpec
 from bough.sites.head.ssh_connection import SshConnection
 from bough.sites.site_kind import SiteKind, Surroundings
 from bough.sites.ssh_site import SshSite

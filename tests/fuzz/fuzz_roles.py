@@ -33,7 +33,7 @@ import msgspec
 
 from bough.errors import BoughError
 from bough.model.ids import DIGEST_SIZE, BlobId, ExecutorId
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.transport.access import Access, read_access
 from bough.transport.dial import dial
 from bough.wire.client_messages import (

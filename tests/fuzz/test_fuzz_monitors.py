@@ -7,10 +7,10 @@ import random
 import msgspec
 
 from bough.errors import BadValue
-from bough.executor.monitors.engine import MOST_A_SECOND, Engine
+from bough.executor.monitors.evaluation.engine import MOST_A_SECOND, Engine
 from bough.model.events.news import WorkObserved
-from bough.model.monitors import WatchPlan, decode_plan, encode_plan, places_followed
-from bough.model.observations import MOST_OBSERVATIONS, Fired
+from bough.model.monitoring.monitors import WatchPlan, decode_plan, encode_plan, places_followed
+from bough.model.monitoring.observations import MOST_OBSERVATIONS, Fired
 from tests.fuzz.messages import hostile, valid
 
 PATTERNS = (

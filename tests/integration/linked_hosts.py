@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 DEADLINE = 300.0
 
 
@@ -29,6 +31,21 @@ def until(condition: Callable[[], object], what: str, seconds: float = DEADLINE)
 def shell(text: str) -> str:
     """Run a command; what it says."""
     return subprocess.run(["sh", "-c", text], check=True, capture_output=True, text=True).stdout
+
+
+def _can_link() -> bool:
+    if os.geteuid() != 0:
+        return False
+    name = f"blh{os.getpid()}"
+    try:
+        made = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False).returncode == 0
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+    except OSError:
+        return False
+    return made
+
+
+linked = pytest.mark.skipif(not _can_link(), reason="hosts are network namespaces, which take root")
 
 
 class LinkedHosts:
@@ -59,6 +76,10 @@ class LinkedHosts:
             for place, device in ((name, "e0"), (self._bridge, f"p{number}")):
                 queue = f"tbf rate {rate} burst {burst} latency 100ms"
                 shell(f"ip netns exec {place} tc qdisc replace dev {device} root {queue}")
+
+    def cut(self, number: int, *, is_up: bool = False) -> None:
+        """Cut a host off, or connect it again."""
+        shell(f"ip -n {self._bridge} link set p{number} {'up' if is_up else 'down'}")
 
     @staticmethod
     def address(number: int) -> str:

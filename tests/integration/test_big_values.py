@@ -16,6 +16,7 @@ import pytest
 
 import bough
 from bough.api.values import value_identities
+from bough.movers.result_memory import LINK, MADE
 from bough.movers.value_places import MEMORY, VARIABLE
 
 np = pytest.importorskip("numpy")
@@ -142,9 +143,7 @@ def test_tables_of_arrow_are_views(session: bough.Session) -> None:
     assert session.submit(lambda x: x, table).result() == table
 
 
-def test_values_larger_than_the_memory_go_through_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: set[str]
-) -> None:
+def test_values_larger_than_the_memory_go_through_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "7MiB")
     with bough.Session(cores=2, store=tmp_path / "store", preload=False) as session:
         arrays = [array(seed) for seed in range(5)]
@@ -153,13 +152,15 @@ def test_values_larger_than_the_memory_go_through_the_disk(
         results = session.map(made, range(5), [3 * SIZE] * 5)
         assert session.registry.values is not None
         assert session.registry.values.in_memory <= 7 << 20
+        folders = [(tmp_path / "store" / "results" / LINK).readlink(), Path(session.registry.values._folder.path)]
+        assert all(folder.is_dir() for folder in folders)
         assert [call.result() for call in calls] == [int(one.sum()) for one in arrays]
         assert big.result() == int(array(9, 3 * SIZE).sum())
         assert all((found == array(seed, 3 * SIZE)).all() for seed, found in enumerate(results))
         del arrays
         gc.collect()
         until(lambda: not [path for path in (tmp_path / "store" / "args").iterdir() if path.stat().st_size > 1000])
-    assert set(os.listdir(MEMORY)) <= before
+    assert not any(folder.exists() for folder in folders)
 
 
 def test_what_was_shared_or_given_is_freed(session: bough.Session, before: set[str]) -> None:
@@ -192,6 +193,35 @@ def test_a_worker_that_is_killed_while_it_maps_a_value_harms_nothing(session: bo
     until(lambda: values.in_memory == 0)
 
 
+def dies_while_it_is_written(seed: int, size: int, results: str, mark: str) -> Any:
+    """The first attempt kills its worker once a part of the result lies in memory."""
+    import threading
+
+    def watch() -> None:
+        folder = os.path.realpath(os.path.join(results, LINK))
+        while not any(name.startswith(MADE) for name in os.listdir(folder)):
+            time.sleep(0)
+        Path(mark).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if not os.path.exists(mark):
+        threading.Thread(target=watch, daemon=True).start()
+    return np.random.default_rng(seed).integers(0, 255, size, dtype=np.uint8)
+
+
+def test_a_worker_that_is_killed_while_it_writes_a_result_leaves_nothing(tmp_path: Path) -> None:
+    store, mark, size = tmp_path / "store", tmp_path / "mark", 96 << 20
+    with bough.Session(cores=1, store=store, preload=False) as session:
+        call = session.options(retries=1).submit(dies_while_it_is_written, 1, size, str(store / "results"), str(mark))
+        assert (call.result() == array(1, size)).all()
+        assert mark.exists()
+        assert call.attempts == 2
+        folder = (store / "results" / LINK).readlink()
+        assert folder.is_dir()
+    assert not folder.exists()
+    assert [path.stat().st_size > size for path in (store / "results").iterdir()] == [True]
+
+
 SCRIPT = """
 import os, sys, time
 import numpy as np
@@ -215,8 +245,15 @@ with bough.Session(cores=2, store=sys.argv[1], preload=False) as s:
 """
 
 
+def folders_of(process: int) -> set[str]:
+    """What a process has open in memory: others use it, too."""
+    begin = f"{MEMORY}/"
+    links = [os.readlink(entry) for entry in os.scandir(f"/proc/{process}/fd") if entry.is_symlink()]
+    return {link.removeprefix(begin).split("/")[0] for link in links if link.startswith(begin)}
+
+
 @pytest.mark.parametrize("killed", ["script", "both"])
-def test_nothing_is_left_in_memory_by_a_session_that_was_killed(tmp_path: Path, killed: str, before: set[str]) -> None:
+def test_nothing_is_left_in_memory_by_a_session_that_was_killed(tmp_path: Path, killed: str) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     store, mark = tmp_path / "store", tmp_path / "mark"
     script = subprocess.Popen(
@@ -225,12 +262,14 @@ def test_nothing_is_left_in_memory_by_a_session_that_was_killed(tmp_path: Path, 
     assert script.stdout is not None
     server = int(script.stdout.readline())
     until(mark.exists)
-    assert set(os.listdir(MEMORY)) - before
+    mine = folders_of(script.pid) | folders_of(server)
+    assert len(mine) == 2
     if killed == "both":
-        os.kill(server, signal.SIGKILL)
+        os.kill(server, signal.SIGSTOP)  # it does not see its script end
     script.kill()
     script.communicate()
-    mine = set(os.listdir(MEMORY)) - before
+    if killed == "both":
+        os.kill(server, signal.SIGKILL)
     until(lambda: not mine & set(os.listdir(MEMORY)))
     with bough.Session(cores=2, store=store, preload=False) as session:  # what is there is whole
         assert (session.submit(made, 4).result() == array(4)).all()
@@ -289,3 +328,16 @@ def test_a_big_result_is_in_memory_once(tmp_path: Path) -> None:
         assert found.result()[::4096].sum() > 0
         assert own() - mine < size / 4  # mapped, not copied
         assert session.submit(own, 1).result() - empty < size / 2  # the worker has let go
+
+
+def mapped() -> int:
+    with open("/proc/self/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("RssShmem"))
+
+
+def test_what_calls_before_it_had_mapped_does_not_count_for_a_call_with_a_limit(tmp_path: Path) -> None:
+    size = 48 << 20
+    with bough.Session(cores=1, store=tmp_path / "store") as session:
+        session.submit(total, session.submit(made, 1, size)).result()
+        assert session.submit(mapped).result() >= size
+        assert session.options(memory="1GB").submit(mapped).result() < size / 4

@@ -19,7 +19,7 @@ from service_client import is_alive, until
 import bough
 from bough.api.session.session import opened_sessions
 from bough.model.events.news import Cancel
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.model.tasks import Dep, Limits, On
 from bough.transport.access import rotate_token
 from bough.wire.client_messages import DoAction
@@ -132,6 +132,16 @@ def test_chains_travel_behind_a_relay(tier: Tier, here: Path) -> None:
         assert "TypeError" in str(error.__cause__)
 
 
+def test_big_arrays_reach_calls_and_elements_behind_a_relay(tier: Tier, here: Path) -> None:
+    np = pytest.importorskip("numpy")
+    relay = tier.dispatching()
+    tier.members(relay, 2)
+    one, other = np.arange(100_000, dtype=np.float64), np.ones(100_000)
+    with bough.Session(f"unix:{tier.address}", name="arrays") as s:
+        assert s.submit(sum, one).result(120) == one.sum()
+        assert s.map(sum, [one, other] * 3, timeout=120).results() == [one.sum(), other.sum()] * 3
+
+
 def test_a_failing_task_is_tried_again(tier: Tier) -> None:
     relay = tier.dispatching()
     tier.members(relay, 2)
@@ -170,7 +180,7 @@ def test_cancelling_ends_what_runs_and_drops_what_waits(tier: Tier) -> None:
     tasks = [client.run_command(gated(tier.folder, f"t{number}")) for number in range(4)]
     begun(tier.folder, "t0")
     begun(tier.folder, "t1")
-    for task in tasks:
+    for task in reversed(tasks):  # what waits first, or it would begin in the place of what was ended
         client.request += 1
         client.say(DoAction(client.request, Cancel(Dep(On.TASK, task))))
     after = client.command("echo after")

@@ -26,7 +26,7 @@ from bough.model.events.news import WorkFailed, WorkReturned, WorkStarted, WorkS
 from bough.model.ids import RecordId, SpanId
 from bough.model.outcomes import Cause, Detail, ResultFile, Stream
 from bough.model.refs import Ref
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.model.tasks import Kind, Limits, Page
 from bough.wire.executor_messages import Acknowledged, ExecutorHello, Leave, RunSpan, StopElements, Value
 from bough.wire.framing import server_frames

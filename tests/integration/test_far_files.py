@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -25,13 +26,26 @@ import bough
 from bough.api.session.session import opened_sessions
 from bough.driver import Driver
 from bough.errors import InvalidWorkload, TaskFailed
-from bough.model.events.news import WorkFailed
-from bough.model.outcomes import Cause, Failure
-from bough.model.resources import Needs
+from bough.model.events.news import WorkFailed, WorkSucceeded
+from bough.model.ids import RecordId
+from bough.model.outcomes import Cause, Detail, Failure, Output
+from bough.model.sites.resources import Needs
 from bough.monitors import FileCreated, Regex
 from bough.wire.client_messages import VERSION
 from bough.wire.executor_messages import ExecutorHello, ExecutorWelcome, Report, RunSpan, SpansHeld
-from bough.wire.file_messages import DIGEST, FileLocated, FilePiece, FilesKept, GetPiece, MadeFile, OfferFiles, WantFile
+from bough.wire.file_messages import (
+    DIGEST,
+    FileLocated,
+    FilePiece,
+    FilesKept,
+    GetPiece,
+    HeldOutputs,
+    MadeFile,
+    OfferFiles,
+    WantFile,
+    WriteBack,
+    WrittenBack,
+)
 from bough.wire.framing import frame, to_executor_frames
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
@@ -283,13 +297,42 @@ def test_what_a_command_wrote_at_length_outlives_its_executor(service: FarServic
         assert failed.exception(60) is not None
         executor.terminate()
         executor.wait(30)
+        assert not list((service.folder / "one").rglob("*long*"))
+        shutil.rmtree(service.folder / "one")
         whole = "".join(f"{number}\n" for number in range(1, 200_001))
         assert task.stdout == whole
         assert task.stderr.startswith("1\n2\n3\n4\n5\n1\n")
         assert task.result().stdout == whole
         assert failed.stdout.endswith("\n100000\n")
 
-    assert not list((service.folder / "one").rglob("*long*"))
+
+def prints_much(number: int, fails: bool = False) -> int:
+    for line in range(20_000):
+        print(f"{number}-{line}")
+    print("e" * 70_000, file=sys.stderr)
+    if fails:
+        raise ValueError("enough")
+    return number
+
+
+def test_what_a_function_printed_at_length_outlives_its_executor(service: FarService, here: Path) -> None:
+    executor = service.far_executor("one")
+    with open_session(service, "long") as s:
+        loose = [s.submit(prints_much, number) for number in range(3)]
+        several = s.map(prints_much, range(3, 6))
+        limited = s.options(timeout=100).submit(prints_much, 6)
+        failed = s.submit(prints_much, 7, fails=True)
+        assert [task.result(60) for task in loose] == [0, 1, 2]
+        assert several.results(timeout=60) == [3, 4, 5]
+        assert limited.result(60) == 6
+        assert "enough" in str(failed.exception(60))
+        executor.terminate()
+        executor.wait(30)
+        assert not list((service.folder / "one").rglob("*long*"))
+        shutil.rmtree(service.folder / "one")
+        for number, task in enumerate([*loose, *several.tasks(), limited, failed]):
+            assert task.stdout == "".join(f"{number}-{line}\n" for line in range(20_000))
+            assert task.stderr == "e" * 70_000 + "\n"
 
 
 def test_a_command_that_is_submitted_by_hand_declares_files(service: FarService, here: Path) -> None:
@@ -589,8 +632,16 @@ def test_files_travel_by_tls_and_through_a_relay(
             copies = s.sweep("cat {x:r} > {o:w}; sleep 0.3", bough.tie(n=[1, 2, 3, 4]), x="in.bin", o="copy{n}.bin")
             copies.wait_all()
             assert {digest(here / f"copy{n}.bin") for n in (1, 2, 3, 4)} == {digest(here / "in.bin")}
+            made = s.submit(make, 3_000_000)  # values of functions go the same way
+            assert s.submit(len, made).result(60) == 3_000_000
+            shared = s.share(b"z" * 2_000_000)
+            assert [s.submit(_length, shared, n).result(60) for n in (1, 2)] == [2_000_001, 2_000_002]
     finally:
         service.clean_up()
+
+
+def _length(value: bytes, more: int) -> int:
+    return len(value) + more
 
 
 class HandExecutor:
@@ -679,3 +730,87 @@ def test_an_executor_gets_and_writes_only_what_its_task_declared(service: FarSer
         executor.sock.close()
     assert left_in(here) == ["in.txt", "secret.txt"]
     assert (here / "secret.txt").read_text() == "secret\n"
+
+
+def test_an_executor_writes_back_only_what_it_reported_and_its_task_declared(service: FarService, here: Path) -> None:
+    (here / "secret.txt").write_text("secret\n")
+    executor = HandExecutor(service)
+    data = b"good"
+    made = blake2b(data, digest_size=DIGEST).digest()
+    session = open_session(service, "later")
+    try:
+        task = session.command("true > {o:w}", o="out.txt", keep="later", retries=0)
+        run = executor.hear(RunSpan)
+        assert run.limits.keep == "later"
+        held = HeldOutputs(run.record, 0, run.attempt, [MadeFile(str(here / "out.txt"), made, len(data))], [data])
+        executor.say(WriteBack(1, [held]))  # before its task has ended
+        executor.hear(WrittenBack)
+        assert not (here / "out.txt").exists()
+        output = Output("o", str(here / "out.txt"), len(data), 7, made, later=True)
+        executor.say(Report(1, [WorkSucceeded(run.span, 0, 1, 0.1, None, (Detail(0, outputs=(output,)),))]))
+        strange = [
+            HeldOutputs(run.record, 0, run.attempt + 1, held.files, [data]),
+            HeldOutputs(run.record, 5, run.attempt, held.files, [data]),
+            HeldOutputs(RecordId(10**9), 0, 1, held.files, [data]),
+        ]
+        executor.say(WriteBack(2, strange))
+        executor.hear(WrittenBack)
+        assert not (here / "out.txt").exists()
+        assert not task.done()
+        evil = MadeFile(str(here / "secret.txt"), made, len(data))
+        executor.say(WriteBack(3, [HeldOutputs(run.record, 0, run.attempt, [evil], [data])]))
+        executor.hear(WrittenBack)
+        again = executor.hear(RunSpan)  # it is made again, and its outputs are to be safe before it is done
+        assert (again.record, again.attempt, again.limits.keep) == (run.record, 2, True)
+        executor.say(WriteBack(4, [held]))
+        executor.hear(WrittenBack)
+        executor.say(OfferFiles(5, again.span, 0, held.files, along=[data]))
+        assert not executor.hear(FilesKept).error
+        kept = Output("o", str(here / "out.txt"), len(data), 7, made)
+        executor.say(Report(2, [WorkSucceeded(again.span, 0, 1, 0.1, None, (Detail(0, outputs=(kept,)),))]))
+        task.result(60)
+        assert "secret.txt is not a declared output" in task.explain()
+        session.detach()
+    finally:
+        executor.sock.close()
+    assert (here / "secret.txt").read_text() == "secret\n"
+    assert (here / "out.txt").read_text() == "good"
+
+
+def test_hostile_names_never_leave_the_sandbox(service: FarService, here: Path, tmp_path: Path) -> None:
+    (here / "in.txt").write_text("in\n")
+    (tmp_path / "secret.txt").write_text("secret\n")
+    (here / "link.txt").symlink_to(tmp_path / "secret.txt")
+    service.far_executor("one")
+    sandboxes = f"{tmp_path}/one/"
+    with bough.Session(f"unix:{service.address}", name="hostile", on_failure="ignore") as s:
+        outside = [
+            s.command("echo {o:w}; echo x > {o:w}", o=name) for name in ("../up.txt", str(tmp_path / "absolute.txt"))
+        ]
+        odd = "a\nb 'c\" $(touch pwned).txt"
+        fine = s.command("cat {x:r} > {o:w}", x="in.txt", o=odd)
+        linked = s.command(f"ln -s {tmp_path}/secret.txt {{o:w}}; echo changed > {{x:r}}", x="link.txt", o="out.txt")
+        for name in ("a\0b", "\0"):
+            with pytest.raises(InvalidWorkload, match="NUL"):
+                s.command("echo x > {o:w}", o=name)
+            with pytest.raises(InvalidWorkload, match="NUL"):
+                s.command("cat {x:r}", x=name)
+        impossible = [
+            s.command("cat {x:r}; echo x > {o:w}", x="in.txt", o=name)
+            for name in ("y" * 10_000, "y/" * 5_000 + "z", "in.txt/below")
+        ]
+        for task in outside:
+            assert task.result(60).stdout.startswith(sandboxes)
+        fine.result(60)
+        linked.exception(60)
+        for task in impossible:
+            error = task.exception(60)
+            assert isinstance(error, TaskFailed)
+            assert "died" not in str(error)
+    assert (here / odd).read_text() == "in\n"
+    assert not (here / "pwned").exists()
+    assert not (here / "out.txt").is_symlink()
+    assert (here / "link.txt").read_text() == (tmp_path / "secret.txt").read_text() == "secret\n"
+    assert (tmp_path / "up.txt").read_text() == (tmp_path / "absolute.txt").read_text() == "x\n"
+    known = {"in.txt", "link.txt", "out.txt", odd}
+    assert {*left_in(here)} <= known

@@ -28,7 +28,7 @@ from bough.model.events.facts import (
     Submitted,
 )
 from bough.model.outcomes import Cause, Detail, Failure
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.model.tasks import Dep, Kind, On, TaskSpec
 
 HUGE = 2**64 - 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bough.errors import UserError
-from bough.model.site_specs import SiteSpec
+from bough.model.sites.site_specs import SiteSpec
 from bough.sites.head.bootstrap import OWN, make_archive
 from bough.sites.local_site import LocalSite
 from bough.sites.site_kind import SiteKind, Surroundings, find_kind

@@ -21,7 +21,7 @@ from service_client import until
 
 import bough
 from bough.api.session.session import opened_sessions
-from bough.model.resources import OWN_PYTHON
+from bough.model.sites.resources import OWN_PYTHON
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
 

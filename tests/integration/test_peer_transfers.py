@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from linked_hosts import LinkedHosts, LinkedService, until
+from linked_hosts import LinkedHosts, LinkedService, linked, until
 
 import bough
 from bough.api.session.session import opened_sessions
@@ -21,19 +21,7 @@ from bough.api.session.session import opened_sessions
 MB = 1 << 20
 
 
-def _can_link() -> bool:
-    if os.geteuid() != 0:
-        return False
-    name = f"bpt{os.getpid()}"
-    try:
-        made = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False).returncode == 0
-        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-    except OSError:
-        return False
-    return made
-
-
-pytestmark = pytest.mark.skipif(not _can_link(), reason="hosts are network namespaces, which take root")
+pytestmark = linked
 
 
 class Farm:
@@ -102,7 +90,7 @@ def staging(farm: Farm) -> list[tuple[int, int, int]]:
 def test_a_file_goes_from_the_server_once_then_from_peers_and_then_is_there(farm: Farm) -> None:
     for number in (1, 2):
         farm.executor(number)
-    farm.ready(2)
+        farm.ready(number)  # executors have the numbers of their hosts
     digest, size = write(farm.here / "big.bin", 8), 8 * MB
     before = farm.hosts.sent(0)
     with farm.session("peers") as s:
@@ -111,6 +99,17 @@ def test_a_file_goes_from_the_server_once_then_from_peers_and_then_is_there(farm
     assert farm.hosts.sent(0) - before < 1.5 * size
     until(lambda: len(farm.sql("select id from staging")) == 3, "the rows")
     assert staging(farm) == [(0, 0, size), (0, size, 0), (size, 0, 0)]
+    counted = farm.sql("select misses, peer_hits, hits, executor from staging join attempts using (id, idx, attempt)")
+    assert sorted((row["executor"], row["misses"], row["peer_hits"], row["hits"]) for row in counted) == [
+        (1, 1, 0, 0),
+        (2, 0, 0, 1),
+        (2, 0, 1, 0),
+    ]
+    wanted = "cache hits   1 in the cache, 1 at peers, 1 missed"  # as of the last full second
+    until(lambda: wanted in farm.service.bough("stats", "--server", farm.service.socket), "the counts")
+    said = farm.service.bough("stats", "--server", farm.service.socket)
+    assert "executor 2: 1 in the cache, 1 at peers, 0 missed" in said
+    assert "workflow peers: 1 in the cache, 1 at peers, 1 missed" in said
 
 
 def test_a_wrong_copy_is_noticed_dropped_and_fetched_elsewhere(farm: Farm) -> None:
@@ -212,6 +211,23 @@ def test_inputs_travel_while_the_task_before_computes(farm: Farm) -> None:
         assert [task.result(60).stdout.strip() for task in last] == [str(MB), str(MB), str(2 * MB), str(2 * MB)]
 
 
+def test_inputs_of_long_tasks_travel_while_the_one_before_computes_and_no_slot_waits(farm: Farm) -> None:
+    farm.hosts.shape("60mbit")
+    farm.executor(1)
+    farm.ready(1)
+    size = 5 * MB
+    for number in range(4):
+        (farm.here / f"{number}.bin").write_bytes(os.urandom(size))
+    with farm.session("long") as s:
+        tasks = [s.command("sleep 2; wc -c < {x:r}", x=f"{number}.bin") for number in range(4)]
+        assert [task.result(120).stdout.strip() for task in tasks] == [str(size)] * 4
+    until(lambda: len(farm.sql("select id from staging")) == 4, "the rows")
+    rows = farm.sql("select stage_in from staging join attempts using (id, idx, attempt) order by started")
+    first, *others = [float(str(row["stage_in"])) for row in rows]
+    assert sum(others) < 0.4 * first * len(others), (first, others)
+    assert staging(farm) == [(0, 0, size)] * 4  # each is counted as what it was when it was brought
+
+
 def test_an_executor_that_begins_again_finds_what_the_former_one_had(farm: Farm) -> None:
     farm.executor(1)
     farm.ready(1)
@@ -310,3 +326,89 @@ def test_a_transfer_process_that_is_killed_is_started_again(farm: Farm) -> None:
         os.kill(pid, signal.SIGKILL)
         assert task.result(120).stdout.split()[0] == digest
     assert "transfers-died" in (farm.folder / "executor-1.log").read_text()
+
+
+def test_an_origin_that_is_slow_and_cut_off_goes_on_when_it_is_back(farm: Farm) -> None:
+    farm.hosts.shape("16mbit")
+    farm.executor(1)
+    farm.ready(1)
+    digest = write(farm.here / "big.bin", 8)
+    with farm.session("cut") as s:
+        sent, task = farm.hosts.sent(0), farm.read(s, 1)
+        until(lambda: farm.hosts.sent(0) - sent > 2 * MB, "the transfer")
+        farm.hosts.cut(0)
+        until(lambda: "executor-missing" in (farm.folder / "server.log").read_text(), "the loss")
+        assert not task.done()
+        farm.hosts.cut(0, is_up=True)
+        assert task.result(120).stdout.split()[0] == digest
+
+
+def _make(megabytes: int) -> bytes:
+    return os.urandom(megabytes * MB)
+
+
+def _digest(value: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(value).hexdigest()
+
+
+def test_a_big_result_is_read_from_the_host_that_made_it(farm: Farm) -> None:
+    for number in (1, 2, 3):
+        farm.executor(number)
+    farm.ready(3)
+    size = 8 * MB
+    with farm.session("results") as s:
+        made = s.options(resources={"h1": 1}).submit(_make, 8)
+        s.options(resources={"h1": 1}).submit(len, made).result(120)
+        before = farm.hosts.sent(0)
+        hosts = [s.options(resources={f"h{number}": 1}) for number in (1, 2, 2, 3)]
+        found = [host.submit(_digest, made).result(120) for host in hosts]
+        assert farm.hosts.sent(0) - before < size / 4  # the server sends none of it
+        assert set(found) == {_digest(made.result(120))}
+
+
+def _total(values: object, more: int) -> tuple[float, bool]:
+    import numpy as np
+
+    array = np.asarray(values)
+    return float(array.sum()) + more, bool(array.flags.writeable)
+
+
+def test_an_array_given_to_many_calls_travels_once_to_each_host_and_between_hosts(farm: Farm) -> None:
+    np = pytest.importorskip("numpy")
+    for number in (1, 2):
+        farm.executor(number)
+    farm.ready(2)
+    array = np.arange(MB, dtype=np.float64)  # 8 MB
+    before = farm.hosts.sent(0)
+    with farm.session("arguments") as s:
+        for shared in (array, s.share(array)):
+            for number in (1, 2):
+                here = s.options(resources={f"h{number}": 1})
+                found = [task.result(120) for task in [here.submit(_total, shared, more) for more in range(4)]]
+                assert found == [(float(array.sum()) + more, False) for more in range(4)]
+        array[0] = 5.0  # what was submitted before is not changed by it, what comes after is another value
+        assert s.options(resources={"h1": 1}).submit(_total, array, 0).result(120)[0] == float(array.sum())
+    sent = farm.hosts.sent(0) - before
+    assert sent < 2.6 * array.nbytes, sent  # the first array once, the changed one once
+
+
+def test_an_array_given_to_many_elements_of_a_map_travels_once_to_each_host(farm: Farm) -> None:
+    np = pytest.importorskip("numpy")
+    for number in (1, 2):
+        farm.executor(number)
+    farm.ready(2)
+    array, other = np.arange(MB, dtype=np.float64), np.ones(MB)  # 8 MB each
+    totals = (float(array.sum()), float(other.sum()))
+    before = farm.hosts.sent(0)
+    with farm.session("elements") as s:
+        shared = s.share(array)
+        for number in (1, 2):
+            here = s.options(resources={f"h{number}": 1})
+            found = here.map(_total, [array, other] * 4, range(8), timeout=120).results()
+            assert found == [(totals[more % 2] + more, False) for more in range(8)]
+            found = here.map(_total, [shared] * 40, range(40), timeout=120).results()  # many elements of one page
+            assert found == [(totals[0] + more, False) for more in range(40)]
+    sent = farm.hosts.sent(0) - before
+    assert sent < 2.6 * array.nbytes, sent  # each of the two once; the second host has them from the first

@@ -9,7 +9,7 @@ import pytest
 
 import bough
 from bough.errors import BadValue, UnknownName, UserError, WrongType
-from bough.model.population_rules import PopulationRule
+from bough.model.monitoring.population_rules import PopulationRule
 from bough.monitors.comparison import FirstAnswer, Halving, MedianRule, Rule
 
 PATIENCE = 120.0

@@ -97,9 +97,9 @@ def test_what_the_script_has_imported_is_there_without_being_asked_for(install: 
 
 ALONE = """
 import time
-from bough.executor.descriptors import Descriptors
-from bough.executor.preloader import Preloader
-from bough.executor.processes import adopt_orphans
+from bough.executor.host.descriptors import Descriptors
+from bough.executor.slots.preloader import Preloader
+from bough.executor.host.processes import adopt_orphans
 adopt_orphans()
 descriptors = Descriptors()
 preloader = Preloader("30 slow other", descriptors, None)

@@ -16,6 +16,7 @@ import pytest
 from relay_site import SERVER, Relay, Site, begun, gated, runs
 from service_client import until
 
+from bough.model.outcomes import ResultFile
 from bough.transport.access import rotate_token
 from bough.wire.client_messages import VERSION, ClientHello
 from bough.wire.framing import frame
@@ -100,7 +101,9 @@ def test_results_bigger_than_a_window_come_through_a_relay_from_where_the_store_
     client = site.client("one")
     results = [client.function(bytes, 5_000_000) for _ in range(3)]
     for result in results:
-        assert pickle.loads(client.outcome(result).results) == [bytes(5_000_000)]
+        found = client.outcome(result).results
+        assert isinstance(found, ResultFile)  # it is a file of the store
+        assert pickle.loads(Path(found.path).read_bytes()) == [bytes(5_000_000)]
 
 
 def test_twenty_executors_share_one_connection_to_the_server(site: Site) -> None:

@@ -15,7 +15,7 @@ from bough.model.events.news import GroupClosed, Retry
 from bough.model.ids import number_of
 from bough.model.outcomes import Cause
 from bough.model.tasks import Dep, GroupSpec, On
-from bough.server.service.finished_workflows import KEPT
+from bough.server.service.upkeep.finished_workflows import KEPT
 from bough.testing.builders import question
 from bough.wire.client_messages import Answer, DoAction, Refused, TasksFailed, TasksSucceeded
 from tests.postgres_server import PostgresServer

@@ -21,7 +21,7 @@ from service_client import is_alive, until
 
 from bough.errors import SiteError
 from bough.executor.server_connection import connect
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.sites.head.bootstrap import make_archive
 from bough.sites.head.errands import LocalConnection
 from bough.sites.head.head_relay import HeadRelay

@@ -42,7 +42,7 @@ from bough.model.events.facts import (
 )
 from bough.model.events.news import PagesAdded, WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
 from bough.model.outcomes import Cause, Detail, Failure, Output, Stream
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, TaskSpec
 from bough.server.recovery import clear_spills, read_spills
 from bough.stores.jobs.jobs_reader import JobsDatabase

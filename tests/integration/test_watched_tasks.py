@@ -17,7 +17,7 @@ import bough
 from bough.model.commands.command import TemplateSlot
 from bough.model.events.news import WorkFailed, WorkObserved, WorkSucceeded
 from bough.model.ids import SpanId
-from bough.model.monitors import (
+from bough.model.monitoring.monitors import (
     AddTag,
     After,
     AllOf,
@@ -44,7 +44,7 @@ from bough.model.monitors import (
     encode_plan,
     reported_pattern,
 )
-from bough.model.observations import Fired, Points, Trouble
+from bough.model.monitoring.observations import Fired, Points, Trouble
 from bough.model.outcomes import Cause, EndedEarly
 from bough.wire.executor_messages import EndElements, StopElements, WatchElements
 

@@ -9,7 +9,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bough.errors import BoughError
@@ -74,6 +74,7 @@ KINDS = st.sampled_from(
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(PATHS, KINDS, PATHS), max_size=8), st.booleans())
+@example([("a", tarfile.SYMTYPE, "\0/" + "x" * 300)], True)
 def test_no_archive_writes_outside_of_its_folder(members: list[tuple[str, bytes, str]], any_links: bool) -> None:
     data = io.BytesIO()
     with tarfile.open(mode="w", fileobj=data, format=tarfile.PAX_FORMAT) as tar:

@@ -11,7 +11,7 @@ import pytest
 
 from bough.core.invariants import check, picture
 from bough.core.machine import Machine
-from bough.model.element_reads import pack_reads
+from bough.model.arrays.element_reads import pack_reads
 from bough.model.events import facts, news
 from bough.model.events.facts import decode_facts, encode_facts
 from bough.model.ids import ExecutorId, FileId, SpanId
@@ -24,12 +24,15 @@ POLICIES = [
     "max-cache-hit:patience=40",
     "max-compute-util",
     "good-cache-compute:threshold=0.5,patience=40",
+    "good-cache-compute:threshold=0.5,patience=40,window=3,backlog=no",
+    "max-cache-hit:patience=40,window=2",
     "data-conscious:hold=40",
     "storage-affinity",
     "storage-affinity:affinity=frozen,tie=random",
     "bough",
     "bough:delay=5",
     "xsufferage",
+    "xsufferage:plan=static,info=snapshot,link=serial",
     "heft",
 ]
 
@@ -74,7 +77,7 @@ class History:
         if deed < 0.4:
             held = tuple(news.HeldContent(digest(dice.randint(1, 20)), dice.choice([0, 5, 1 << 62])) for _ in range(3))
             lost = tuple(digest(dice.randint(1, 20)) for _ in range(2))
-            return [news.CacheChanged(whom, held, lost, dice.random() < 0.1)]
+            return [news.CacheChanged(whom, held, lost, dice.random() < 0.1, shared=dice.random() < 0.3)]
         if deed < 0.6:
             file = FileId(dice.choice([1, 2, 3, 5, 8, 0, 1 << 60]))
             found = news.IdentifiedFile(file, digest(dice.randint(1, 9)), 7)

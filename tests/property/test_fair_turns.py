@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from bough.core.invariants import check
 from bough.core.machine import Machine
 from bough.core.records.group_record import Bid
-from bough.core.records.ready_queue import LimitTree, ReadyQueue
+from bough.core.records.indexes.ready_queue import LimitTree, ReadyQueue
 from bough.core.scheduling.view import StateView
 from bough.core.state import State
 from bough.model.events import news
 from bough.model.events.facts import QueueDefined, RunOpened
 from bough.model.ids import GroupId
-from bough.model.queue_specs import QueueSpec
+from bough.model.sites.queue_specs import QueueSpec
 from bough.model.tasks import GroupSpec, TaskExtras
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst

@@ -12,11 +12,12 @@ from msgspec import structs
 from bough.core.invariants import check
 from bough.core.machine import Machine
 from bough.core.records.array_record import DONE, ArrayRecord
-from bough.model import ranges, states
+from bough.model import states
+from bough.model.arrays import ranges
 from bough.model.events import facts, news
 from bough.model.events.facts import decode_facts, encode_facts
-from bough.model.ids import ExecutorId
-from bough.model.outcomes import Cause, Failure
+from bough.model.ids import ExecutorId, RecordId, SpanId
+from bough.model.outcomes import Cause, Detail, Failure, Output
 from bough.model.states import StateWindow
 from bough.model.tasks import Dep, On, Page
 from bough.policies.placement.fifo import Fifo
@@ -42,7 +43,7 @@ class Twins:
         self.fed, self.plain, self.replayed = (Machine(Policies(Fifo())) for _ in range(3))
         self.executor = 0
         for machine in (self.fed, self.plain):
-            spec = array(1, 0, limits=limits(retries=retries), open=True, fed=machine is self.fed)
+            spec = array(1, 0, limits=limits(retries=retries, keep="later"), open=True, fed=machine is self.fed)
             self.make(machine, submit(structs.replace(spec, table=b"")))
         self.join()
 
@@ -70,7 +71,11 @@ class Twins:
             page = Page(record.length, record.length + number + 1, b"page")
             self.turn(news.PagesAdded(1, [page]))
         elif what == "succeed":
-            self.turn(*(news.WorkSucceeded(s.id, a, b, 0.001) for s in spans[number % 3 :] for a, b in s.left))
+            later = number % 4 == 3
+            self.turn(*(_ended(s.id, a, b, later=later) for s in spans[number % 3 :] for a, b in s.left))
+        elif what == "write":
+            for _, index, holder, attempt, _ in self.fed.state.unsaved.all()[number % 3 :]:
+                self.turn(news.OutputsWritten(ExecutorId(holder), ((RecordId(1), index, attempt),)))
         elif what == "fail" and spans:
             span = spans[number % len(spans)]
             self.turn(news.WorkFailed(span.id, span.left[0][0], Failure(Cause.EXIT, "it broke")))
@@ -106,13 +111,19 @@ class Twins:
                     assert fed.pages(index, index + 1) == other.pages(index, index + 1) != ()
 
 
+def _ended(span: int, start: int, stop: int, *, later: bool) -> news.WorkSucceeded:
+    made = (Output("o", "/d/o", 1, 1, b"d" * 32, later=True),) if later else ()
+    details = tuple(Detail(index, outputs=made) for index in range(start, stop))
+    return news.WorkSucceeded(SpanId(span), start, stop, 0.001, None, details)
+
+
 def _identity(record: ArrayRecord, index: int) -> tuple[int, int, int]:
     success = record.success_of(index)
     assert success is not None
     return success.source, success.source_start + index - success.start, success.attempt
 
 
-STEPS = ["grow", "grow", "grow", "succeed", "succeed", "succeed", "fail", "lose", "retry", "cancel", "restart"]
+STEPS = ["grow", "grow", "grow", "succeed", "succeed", "succeed", "fail", "lose", "retry", "cancel", "restart", "write"]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -129,10 +140,11 @@ def test_an_array_that_lets_go_says_what_one_that_keeps_all_would(retries: int, 
 
 def test_what_succeeded_is_let_go_of() -> None:
     twins = Twins(0)
-    for _ in range(50):
+    for turn in range(50):
         twins.step("grow", 19)
         while twins.fed.state.spans:
-            twins.step("succeed", 0)
+            twins.step("succeed", 3 * (turn % 2))
+        twins.step("write", 0)
     record = twins.array(twins.fed)
     assert isinstance(record.states, StateWindow)
     assert record.states.first_kept >= 960

@@ -33,9 +33,9 @@ from bough.model.events.facts import (
     Submitted,
     WasReset,
 )
-from bough.model.observations import Fired, Observation, Points, Trouble
+from bough.model.monitoring.observations import Fired, Observation, Points, Trouble
 from bough.model.outcomes import Cause, Detail, Failure
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, Kind, On, TaskSpec
 from bough.stores.sql.sqlite import SqliteStore
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from bough.core.records.group_record import GroupRecord, Share
+from bough.core.records.indexes.ready_queue import Entry, LimitedQueue, LimitTree, Shape, is_valid, occupy_limits
 from bough.core.records.queue_record import QueueTable
-from bough.core.records.ready_queue import Entry, LimitedQueue, LimitTree, Shape, is_valid, occupy_limits
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.model.tasks import GroupSpec
 
 TREE = [0, 0, 1, 1, 2, 0]  # the parent of each of groups 1 to 6: 0 is the root

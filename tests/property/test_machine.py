@@ -11,22 +11,24 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec import structs
 
 from bough.core import retirement
+from bough.core.data.remakes import MOST_REMAKES
 from bough.core.invariants import check, picture
 from bough.core.machine import Machine
 from bough.core.queries.facade import Queries
 from bough.core.records.task_bound import TaskBound
-from bough.model.availability import RuleKind, SiteRule
 from bough.model.events import arriving, facts, news
 from bough.model.events.facts import decode_facts, encode_facts
 from bough.model.events.orders import LookUpMemo, Refuse, SendSpan
-from bough.model.ids import BlobId
-from bough.model.monitors import Finish, Restart
-from bough.model.observations import Fired, Observation, Points, Trouble
-from bough.model.outcomes import Cause, Detail, Failure
-from bough.model.population_rules import PopulationRule
-from bough.model.queue_specs import QueueSpec
-from bough.model.requirements import Attributes
-from bough.model.site_specs import PilotId, SiteSpec
+from bough.model.ids import BlobId, ExecutorId, RecordId
+from bough.model.monitoring.monitors import Finish, Restart
+from bough.model.monitoring.observations import Fired, Observation, Points, Trouble
+from bough.model.monitoring.population_rules import PopulationRule
+from bough.model.outcomes import Cause, Detail, Failure, Output
+from bough.model.sites.availability import RuleKind, SiteRule
+from bough.model.sites.queue_specs import QueueSpec
+from bough.model.sites.requirements import Attributes
+from bough.model.sites.site_specs import PilotId, SiteSpec
+from bough.model.states import TaskState
 from bough.model.tasks import NO_EXTRAS, Dep, Kind, On, TaskExtras
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
@@ -249,12 +251,18 @@ DEEDS = [
 ]
 
 
+def made_by(index: int, *, later: bool) -> Detail:
+    """What is known of a command that left a file."""
+    return Detail(index, outputs=(Output("o", "/d/o", 3, 1, b"d" * 32, later=later),))
+
+
+KEEP = st.sampled_from([True, True, False, "later", "later"])
 MOST = 1 << 62
 NUMBERS = st.one_of(st.integers(0, 12), st.sampled_from([MOST, MOST - 1, 10**9, 2**32]))
 _SECONDS = st.lists(st.sampled_from([0.0, 1e-9, 1e15, 3.0]), max_size=4)
 HOSTILE: dict[str, Callable[[st.DataObject, int, int, int], arriving.News]] = {
     "ended": lambda data, span, start, stop: news.WorkSucceeded(
-        span, start, stop, data.draw(st.sampled_from([0.0, 1e15]))
+        span, start, stop, data.draw(st.sampled_from([0.0, 1e15])), None, (made_by(data.draw(NUMBERS), later=True),)
     ),
     "ended together": lambda data, span, start, _: news.CallsEnded(
         span, start, data.draw(_SECONDS), data.draw(st.lists(st.just(b"r"), max_size=4))
@@ -336,7 +344,7 @@ class Histories(RuleBasedStateMachine):
         return [bound for bound in (state.task_bound, *(site.bound for site in state.sites.values())) if bound]
 
     def turn(self, *news: facts.Fact) -> list[facts.Fact]:
-        held = {queue.name: queue.cores for queue in self.machine.state.named_queues.defined()}
+        held = {queue.name: queue.cores for queue in self.machine.state.named_queues.records.values()}
         bounds = {id(bound): bound.out for bound in self.bounds()}
         turn = self.machine.turn(self.now, news)
         for bound in self.bounds():
@@ -537,6 +545,8 @@ class Histories(RuleBasedStateMachine):
         """Bring one to its end, by whatever it takes."""
         workflow = self.machine.state.workflows[run]
         self.turn(news.Cancel(Dep(On.GROUP, workflow.group.id)))
+        for number, index, holder, attempt, _ in self.machine.state.unsaved.all():
+            self.turn(news.OutputsWritten(ExecutorId(holder), ((RecordId(number), index, attempt),)))
         inside = [one for one in self.machine.state.groups.values() if one.workflow is workflow]
         self.turn(*(news.GroupClosed(one.id) for one in reversed(inside)), facts.RunClosed(run))
 
@@ -626,7 +636,7 @@ class Histories(RuleBasedStateMachine):
             patience = data.draw(st.sampled_from([0.0, 0.0, 10.0]))
             backoff = data.draw(st.sampled_from([0.0, 5.0]))
             twice = data.draw(st.sampled_from([True, True, True, False]))
-            more = {"resend_after": patience, "idempotent": twice, **data.draw(GROWTH)}
+            more = {"resend_after": patience, "idempotent": twice, "keep": data.draw(KEEP), **data.draw(GROWTH)}
             rules = limits(retries=retries, backoff=backoff, losses=3, **more)
             key = data.draw(st.sampled_from([b"", b"k" * 16]))
             word = data.draw(st.sampled_from(["", "x"]))  # tasks of one template soon have a known run time
@@ -648,7 +658,7 @@ class Histories(RuleBasedStateMachine):
         own = ()
         if length > 2 and data.draw(st.booleans()):
             own = ((1, tuple(self.deps(data))), (length - 1, tuple(self.deps(data))))
-        rules = limits(retries=data.draw(st.integers(0, 2)), losses=3, **data.draw(GROWTH))
+        rules = limits(retries=data.draw(st.integers(0, 2)), losses=3, keep=data.draw(KEEP), **data.draw(GROWTH))
         spec = array(self.next_id, length, *self.deps(data), group=where, needs=shape, limits=rules, element_after=own)
         self.next_id += 1
         self.turn(submit(structs.replace(spec, kind=data.draw(KINDS)), request=1))
@@ -678,15 +688,44 @@ class Histories(RuleBasedStateMachine):
             start = data.draw(st.integers(start, stop - 1))
             stop = data.draw(st.integers(start + 1, stop))
         if good:
-            said: arriving.News = news.WorkSucceeded(order.span, start, stop, 0.01 * (stop - start))
+            later = data.draw(st.sampled_from([False, True, True]))
+            details = tuple([made_by(index, later=later) for index in range(start, stop)])
+            said: arriving.News = news.WorkSucceeded(order.span, start, stop, 0.01 * (stop - start), None, details)
         else:
-            cause = data.draw(st.sampled_from([Cause.EXIT, Cause.LOST, Cause.MEMORY, Cause.TIMEOUT]))
+            cause = data.draw(st.sampled_from([Cause.EXIT, Cause.LOST, Cause.MEMORY, Cause.TIMEOUT, Cause.INPUT_LOST]))
             site = data.draw(st.booleans())
             restarts = data.draw(st.sampled_from([0, 0, 2]))
             said = news.WorkFailed(order.span, start, Failure(cause, "it broke", site=site, restarts=restarts))
         self.turn(said)
         again = self.turn(said)  # the same once more is dropped; the policy may still use its chance
         assert all(isinstance(fact, _MAY_FOLLOW) for fact in again)
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data(), index=st.integers(0, 3))
+    def what_a_task_made_is_lost(self, data: st.DataObject, index: int) -> None:
+        """A reader asks for it in vain, or nobody does; what was not done, or is not there, is of no interest."""
+        order = self.sent[-data.draw(st.integers(1, min(len(self.sent), 12)))]
+        before = self.machine.state.records.get(order.spec.id)
+        was_done = before is not None and index < before.length and before.state_of(index) == TaskState.DONE
+        written = self.turn(news.OutputLost(order.spec.id, index, "its output x was lost with host h"))
+        again = [fact for fact in written if isinstance(fact, facts.MadeAgain)]
+        assert not again or was_done
+        remake = self.machine.state.remakes.find(order.spec.id, index)
+        assert remake is None or remake.count <= MOST_REMAKES
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data(), attempt=st.sampled_from([0, 0, 0, 1]), other=st.sampled_from([0, 0, 0, 1]))
+    def an_executor_has_written_back(self, data: st.DataObject, attempt: int, other: int) -> None:
+        """All that some tasks made; of another attempt, or from another executor, it is of no interest."""
+        orders = self.sent[-data.draw(st.integers(1, min(len(self.sent), 12))) :]
+        order = orders[0]
+        told = [(one.spec.id, i, one.attempt + attempt) for one in orders for i in range(one.start, one.stop)]
+        unsaved = self.machine.state.unsaved
+        awaited = {(r, i) for r, i, n in told if unsaved.is_with(order.executor + other, r, i, n)}
+        written = self.turn(news.OutputsWritten(ExecutorId(order.executor + other), tuple(told)))
+        safe = [fact for fact in written if isinstance(fact, facts.OutputsSafe)]
+        assert {(fact.record, index) for fact in safe for index in range(fact.start, fact.stop)} == awaited
+        assert not any(unsaved.has(*one) for one in awaited)
 
     @precondition(lambda self: self.sent)
     @rule(data=st.data(), started=st.booleans())

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bough.executor.monitors.engine import Engine
-from bough.executor.monitors.line_pattern import LinePattern, is_within_lines
-from bough.executor.monitors.line_reader import LONGEST, LineReader
-from bough.executor.monitors.plateau_window import PlateauWindow
-from bough.model.monitors import (
+from bough.executor.monitors.evaluation.engine import Engine
+from bough.executor.monitors.evaluation.line_pattern import LinePattern, is_within_lines
+from bough.executor.monitors.evaluation.line_reader import LONGEST, LineReader
+from bough.executor.monitors.evaluation.plateau_window import PlateauWindow
+from bough.model.monitoring.monitors import (
     AllOf,
     AnyOf,
     Emit,
@@ -29,7 +29,7 @@ from bough.model.monitors import (
     WatchPlan,
     check_plan,
 )
-from bough.model.observations import Fired, Points
+from bough.model.monitoring.observations import Fired, Points
 
 NUMBER = r"(-?[0-9.]+(?:e-?[0-9]+)?)"
 SCORE = "score=" + NUMBER

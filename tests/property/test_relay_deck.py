@@ -6,12 +6,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from bough.model import ranges
+from bough.model.arrays import ranges
 from bough.model.events.news import WorkFailed, WorkObserved, WorkReturned, WorkStarted, WorkSucceeded
-from bough.model.monitors import Finish
-from bough.model.observations import Fired
+from bough.model.monitoring.monitors import Finish
+from bough.model.monitoring.observations import Fired
 from bough.model.outcomes import Cause, Failure
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.model.tasks import Kind
 from bough.relay.distributor import Distributor
 from bough.relay.members import Member

@@ -14,7 +14,7 @@ from bough.core.machine import Machine
 from bough.model.events import arriving, facts, news
 from bough.model.events.facts import decode_facts, encode_facts
 from bough.model.events.orders import SendSpan, StopSpan
-from bough.model.outcomes import Cause, Failure
+from bough.model.outcomes import Cause, Detail, Failure, Staged
 from bough.model.tasks import Dep, On
 from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import Policies
@@ -24,7 +24,7 @@ from tests.unit.core.core_bench import check_waits
 
 TASKS, LENGTH = 6, 5  # loose tasks, and the elements of the array after them
 ARRAY = TASKS + 1
-OF_ATTEMPTS = ("start", "end", "fail", "give_back", "lock", "free")
+OF_ATTEMPTS = ("start", "end", "fail", "give_back", "lock", "free", "stopped")
 STEPS = (
     *OF_ATTEMPTS,
     *("start", "start", "start", "end", "fail", "free", "join", "join", "join", "back", "lose", "time", "time"),
@@ -47,6 +47,7 @@ class World:
         self.attempts: dict[int, int] = {}  # by span
         self.journal: list[tuple[int, float, list[facts.Fact]]] = []
         self.ended: set[tuple[int, int]] = set()
+        self.wasted = 0  # bytes
         own = limits(retries=2, losses=3)
         tasks = [task(number, limits=own) for number in range(1, TASKS)]
         tasks.append(task(TASKS, limits=limits(idempotent=False, resend_after=20.0)))
@@ -70,6 +71,10 @@ class World:
             self.journal.append((turn.number, self.now, turn.facts))
             self.twin.replay(turn.number, self.now, decode_facts(encode_facts(turn.facts)))
         self.twin.state.now = self.now
+        waste = self.machine.state.replicas.waste
+        assert waste.bytes <= waste.superseded, "the byte of a superseded attempt counts twice"
+        SEEN["wasted byte"] += waste.bytes > self.wasted
+        self.wasted = waste.bytes
         check(self.machine.state)
         check_waits(self.machine)
         mine = picture(self.machine.state)
@@ -121,10 +126,12 @@ class World:
         order = dice.choice(self.sent[-12:])
         at = dice.randrange(order.start, order.stop)
         failure = Failure(dice.choice([Cause.EXIT, Cause.LOST, Cause.GIVEN_BACK, Cause.TIMEOUT]), "x")
+        detail = Detail(at, staged=Staged(from_origin=1))
         said: arriving.News = {
             "start": news.WorkStarted(order.span, at, at + 1),
-            "end": news.WorkSucceeded(order.span, at, at + 1, 1.0),
-            "fail": news.WorkFailed(order.span, at, failure),
+            "end": news.WorkSucceeded(order.span, at, at + 1, 1.0, None, (detail,)),
+            "fail": news.WorkFailed(order.span, at, failure, detail),
+            "stopped": news.WorkStopped(order.span, order.spec.id, at, order.attempt, detail),
             "give_back": news.WorkReturned(order.span, at, at + 1),
             "lock": news.TakeLock("l", order.span, at),
             "free": news.FreeLock("l", order.span, at),
@@ -206,3 +213,4 @@ def test_the_histories_above_were_about_replicas() -> None:
     if SEEN:  # it may be run alone
         assert SEEN["Replicated"] > 30
         assert SEEN["SpanEnded"] > 30
+        assert SEEN["wasted byte"]

@@ -11,7 +11,7 @@ from bough.core.machine import Machine
 from bough.model.events import facts, news
 from bough.model.events.facts import Fact, decode_facts, encode_facts
 from bough.model.events.orders import SendSpan
-from bough.model.site_specs import PilotId, PilotState, SiteSpec
+from bough.model.sites.site_specs import PilotId, PilotState, SiteSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policies.provisioning.adaptive import Adaptive
 from bough.policies.provisioning.all_at_once import AllAtOnce

@@ -17,7 +17,7 @@ from bough.model.events.facts import RunOpened
 from bough.model.events.news import WorkFailed, WorkSucceeded
 from bough.model.ids import GroupId
 from bough.model.outcomes import Cause, Failure
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.model.tasks import GroupSpec, Limits, TaskExtras
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst

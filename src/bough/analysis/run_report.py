@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from bough.model.array_indices import range_label, task_label
+from bough.model.arrays.array_indices import range_label, task_label
 from bough.model.ids import number_of
 from bough.sim.schedule import Concurrency, concurrency
 

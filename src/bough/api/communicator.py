@@ -35,7 +35,7 @@ from bough.errors import (
 )
 from bough.model.bounds import shown, within
 from bough.model.ids import RecordId, read_seconds
-from bough.model.monitors import Fail, Finish, compile_pattern
+from bough.model.monitoring.monitors import Fail, Finish, compile_pattern
 from bough.wire.probes import (
     DEEDS,
     LONGEST_COMMAND,

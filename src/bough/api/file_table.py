@@ -27,7 +27,7 @@ from bough import private
 from bough.api.pickling import check_sendable
 from bough.errors import Clash as Taken
 from bough.errors import InvalidWorkload, StoreFailed
-from bough.executor.disk_space_wait import SpaceWait, patiently
+from bough.executor.host.disk_space_wait import SpaceWait, patiently
 from bough.model.commands.command import CommandTemplate, OnClash, TemplateSlot
 from bough.model.commands.rendering import row_files
 from bough.model.files import check_url, is_url, matches
@@ -77,6 +77,7 @@ class FileTable:
         self._renamed: dict[str, str] = {}
         self._patterns: list[tuple[str, _Writer]] = []  # of outputs whose names are not known yet
         self._lock = threading.RLock()
+        self.has_temporary = False  # some task says that what it writes is
 
     # --- declaring ---
 

@@ -79,6 +79,10 @@ class FileConnection:
         """Send a file; a BoughError when the server does not take it, OSError when it cannot be read."""
         self._try(lambda link: link.put(path, digest, size))
 
+    def put_bytes(self, data: memoryview, digest: bytes) -> None:
+        """As `put`, for bytes in memory."""
+        self._try(lambda link: link.put_pieces(map(bytes, _pieces(data)), digest, data.nbytes))
+
     def close(self) -> None:
         """Close the connection; a caller that still waits gets a PeerLost."""
         self._given_up.set()
@@ -131,19 +135,21 @@ class _Link:
         return self._answer(number)
 
     def put(self, path: str, digest: bytes, size: int) -> None:
-        waiting: deque[int] = deque()
         with open(path, "rb") as file:
-            at = 0
-            while True:
-                data = file.read(PIECE)
-                number = next(self._numbers)
-                self._send([PutPiece(number, digest, size, at, data)])
-                waiting.append(number)
-                at += len(data)
-                if len(waiting) >= _AHEAD:
-                    self._answer(waiting.popleft())
-                if at >= size or not data:
-                    break
+            self.put_pieces(iter(lambda: file.read(PIECE), None), digest, size)
+
+    def put_pieces(self, pieces: Iterator[bytes], digest: bytes, size: int) -> None:
+        waiting: deque[int] = deque()
+        at = 0
+        for data in pieces:
+            number = next(self._numbers)
+            self._send([PutPiece(number, digest, size, at, data)])
+            waiting.append(number)
+            at += len(data)
+            if len(waiting) >= _AHEAD:
+                self._answer(waiting.popleft())
+            if at >= size or not data:
+                break
         for number in waiting:
             self._answer(number)
 
@@ -172,6 +178,11 @@ class _Link:
             self._sock.sendall(frame_list(messages))
         except (OSError, ValueError) as error:
             raise PeerLost(f"the connection to the server broke: {error}") from error
+
+
+def _pieces(data: memoryview) -> Iterator[memoryview]:
+    flat = data.cast("B") if data.nbytes else data
+    return (flat[at : at + PIECE] for at in range(0, flat.nbytes, PIECE))
 
 
 class FileTransfer:
@@ -215,6 +226,16 @@ class FileTransfer:
                     bunch = {}
             self._send(bunch)
         return found
+
+    def put_value(self, view: memoryview) -> bytes:
+        """See to it that the server has the bytes of a buffer; their digest."""
+        digest = blake2b(view, digest_size=DIGEST).digest()
+        with self._uploading:
+            if digest not in self._there:
+                if not self._line.ask(questions.Have([digest], self._run)):
+                    self._line.put_bytes(view, digest)
+                self._there.add(digest)
+        return digest
 
     def _send(self, files: dict[str, bytes]) -> None:
         unknown = {digest: path for path, digest in files.items() if digest not in self._there}
@@ -333,7 +354,7 @@ class FileTransfer:
             for output in detail.outputs:
                 hidden = hidden_path(output.path, outcome.record, detail.index, outcome.attempt)
                 try:
-                    if output.digest:
+                    if output.digest and output.kept:
                         fetch(self._line, output, output.path, hidden)
                 except (BoughError, OSError) as error:
                     text = f"its output {output.path} could not be brought back: {_text(error)}; see bough fetch"
@@ -349,7 +370,9 @@ class FileTransfer:
             return False
         if isinstance(message.results, ResultFile) and not _is_here(message.results):
             return True
-        return self.is_far and any(output.digest for detail in message.details for output in detail.outputs)
+        return self.is_far and any(
+            output.digest and output.kept for detail in message.details for output in detail.outputs
+        )
 
     def _fetch_result(self, outcome: TasksSucceeded, result: ResultFile) -> ResultFile:
         """A big result, from a server whose files are not seen here, as a file that goes with this process."""

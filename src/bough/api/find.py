@@ -26,14 +26,14 @@ from bough.api.futures.progress import ASIDE, Progress
 from bough.api.futures.task import FINISHED, Task
 from bough.errors import StoreFailed, UnknownName
 from bough.journal.codec import Unreadable, decode
-from bough.model import selectors
-from bough.model.array_indices import positions
+from bough.model.arrays.array_indices import positions
 from bough.model.events.facts import ElementFailed, Fact, MemoLookedUp, Skipped, SpanEnded
 from bough.model.ids import RecordId
 from bough.model.outcomes import Cause, Detail, Failure
-from bough.model.selectors import Selector, read_selectors, show_selector
 from bough.model.states import ENDED, labels_of
 from bough.model.tasks import Dep, On
+from bough.model.texts import selectors
+from bough.model.texts.selectors import Selector, read_selectors, show_selector
 from bough.server.turns.result_parts import part
 from bough.stores.jobs.jobs_reader import JobsDatabase
 from bough.stores.jobs.numbers import numbered

@@ -22,7 +22,7 @@ from bough.model.events.facts import ExecutorJoined, Fact, Placed, SpanEnded, Su
 from bough.model.events.news import WorkSucceeded
 from bough.model.events.orders import SendSpan
 from bough.model.ids import ROOT, BlobId, ExecutorId, GroupId, RecordId, SpanId
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, Kind, On, TaskSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import Policies

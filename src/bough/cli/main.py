@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, NoReturn
 from bough import __version__
 from bough.cli.output import Output, choose
 from bough.errors import BoughError, InternalError, SiteError, UserError, did_you_mean
-from bough.model.terminal_text import harmless_name
+from bough.model.texts.terminal_text import harmless_name
 
 COMMANDS = {  # by name: the module, and what the command does; in the order of the help
     "run": ("run", "run commands or a workflow file on this machine, to the end"),
@@ -209,7 +209,7 @@ def start() -> NoReturn:
     here, which may count on it.
     """
     code = main()
-    if "bough.cli.run_script" in sys.modules or any(map(_is_waited_for, threading.enumerate())):
+    if "bough.cli.runs.run_script" in sys.modules or any(map(_is_waited_for, threading.enumerate())):
         sys.exit(code)
     atexit._run_exitfuncs()
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import os
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -59,6 +59,15 @@ def yes_or_no(text: str) -> bool:
     return text == "yes"
 
 
+def yes_no_or_later(text: str) -> bool | Literal["later"]:
+    """Whether outputs are kept, of an option."""
+    if text == "later":
+        return "later"
+    if text not in {"yes", "no"}:
+        raise argparse.ArgumentTypeError(f"{text!r:.60} is none of yes, no and later")
+    return text == "yes"
+
+
 def path_name(text: str) -> str:
     """The name of a file or folder, or the address of a database."""
     try:
@@ -68,8 +77,8 @@ def path_name(text: str) -> str:
 
 
 def monitor(text: str) -> str:
-    """What watches a task, see `model.monitor_text`: it is read here, so that a mistake is told at once."""
-    from bough.model.monitor_text import read_monitor  # few commands are watched
+    """What watches a task, see `model.monitoring.monitor_text`: it is read here, so that a mistake is told at once."""
+    from bough.model.monitoring.monitor_text import read_monitor  # few commands are watched
 
     try:
         read_monitor(text)
@@ -91,8 +100,8 @@ def add_monitor_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def checkpoint(text: str) -> str:
-    """How a task saves its state, see `api.submit.checkpoint_options`."""
-    from bough.api.submit.checkpoint_options import read_checkpoint
+    """How a task saves its state, see `api.submit.task_options.checkpoint_options`."""
+    from bough.api.submit.task_options.checkpoint_options import read_checkpoint
 
     try:
         read_checkpoint(None, {"checkpoint": text})
@@ -128,8 +137,8 @@ def checkpointed(how: str | None, file: str | None) -> dict[str, str]:
 
 
 def rule(text: str) -> str:
-    """What compares the tasks of an array, see `model.rule_text`."""
-    from bough.model.rule_text import read_rule
+    """What compares the tasks of an array, see `model.monitoring.rule_text`."""
+    from bough.model.monitoring.rule_text import read_rule
 
     try:
         read_rule(text)
@@ -155,7 +164,7 @@ def ruled(monitors: list[str] | None, rule_text: str | None, *, many: bool) -> d
         return {"monitors": monitors} if monitors else {}
     if not many:
         raise UserError("--rule compares the tasks of an array: say --array or --each-line as well")
-    from bough.model.rule_text import read_rule, with_checkpoints
+    from bough.model.monitoring.rule_text import read_rule, with_checkpoints
 
     found = with_checkpoints(monitors or [], read_rule(rule_text))
     return {"monitors": found} if found else {}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TextIO
 
 from bough.api.display.surroundings import has_colour
-from bough.model.terminal_text import harmless, harmless_name
+from bough.model.texts.terminal_text import harmless, harmless_name
 
 
 class Output(Protocol):

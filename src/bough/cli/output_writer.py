@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from bough.model.terminal_text import TerminalFilter
+from bough.model.texts.terminal_text import TerminalFilter
 
 
 class OutputWriter:

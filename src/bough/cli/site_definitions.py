@@ -20,7 +20,7 @@ from bough.errors import UserError
 from bough.model.bounds import in_plain_words, within
 from bough.model.commands.containers import check_container_command
 from bough.model.ids import read_bytes, read_seconds
-from bough.model.site_specs import IDLE, WALLTIME, DefinedName, SiteSpec
+from bough.model.sites.site_specs import IDLE, WALLTIME, DefinedName, SiteSpec
 from bough.policies.eviction.eviction_names import load_eviction
 from bough.sites.batch.batch_system import NAMES
 
@@ -29,7 +29,7 @@ _FIELDS: Final = (
     *("kind", "address", "ssh", "batch", "partition", "account", "walltime", "cores_per_pilot", "min_pilots"),
     *("max_pilots", "setup", "python", "shared_dir", "idle", "relay_address", "batch_options", "patience"),
     *("submit_rate", "poll", "budget", "container_command", "provisioning", "executors_per_host", "resubmit"),
-    *("max_tasks", "cache_dir", "cache_size", "eviction", "peers"),
+    *("max_tasks", "cache_dir", "cache_size", "eviction", "peers", "shared_size"),
 )
 _TIMES: Final = ("idle", "walltime", "patience", "poll")
 _SHARED: Final = ("dask", "ray")  # a pilot there takes one core of the cluster, unless more is said
@@ -84,7 +84,12 @@ def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="how containers are run there: 'singularity exec --bind {cwd} {image} {command}'",
     )
-    parser.add_argument("--shared-dir", metavar="DIR", help="a folder there in which tasks work")
+    parser.add_argument(
+        "--shared-dir",
+        metavar="DIR",
+        help="a folder that its hosts share: tasks work in it, and inputs are kept in it once",
+    )
+    parser.add_argument("--shared-size", metavar="SIZE", help="bytes of inputs in the shared folder, as 1TB (100GB)")
     parser.add_argument(
         "--cache-dir", metavar="DIR", help="where on its hosts executors cache files; /dev/shm keeps them in memory"
     )
@@ -202,12 +207,13 @@ def _spec(what: str, table: dict[str, Any]) -> SiteSpec:
 
 
 def _with_bytes(what: str, table: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(table.get("cache_size"), str):
-        return table
-    try:
-        return {**table, "cache_size": read_bytes(table["cache_size"])}
-    except ValueError:
-        raise UserError(f"{what}: cache_size is {table['cache_size']!r}; say '100GB'") from None
+    for field in ("cache_size", "shared_size"):
+        if isinstance(table.get(field), str):
+            try:
+                table = {**table, field: read_bytes(table[field])}
+            except ValueError:
+                raise UserError(f"{what}: {field} is {table[field]!r}; say '100GB'") from None
+    return table
 
 
 def _check_names(spec: SiteSpec) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from bough.cli.targets.live_server import ServerClient
 from bough.errors import BoughError
-from bough.model.site_specs import RESOURCE
+from bough.model.sites.site_specs import RESOURCE
 from bough.transport.access import find_access
 from bough.wire import questions
 

@@ -23,8 +23,8 @@ from bough.cli.targets.selection import choose_run
 from bough.cli.targets.task_rows import as_json, group_counts, released, tree_lines
 from bough.errors import UnknownName, UserError
 from bough.model.ids import number_of
-from bough.model.plurals import counted
 from bough.model.states import ENDED, labels_of, says
+from bough.model.texts.plurals import counted
 from bough.stores.jobs.jobs_reader import is_hidden
 
 Row = dict[str, Any]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bough.core import lifecycle, named_queues, pilots, populations, retirement, sites
-from bough.core.actions import amend, reset, task_actions, watching
+from bough.core import lifecycle, populations, retirement
+from bough.core.actions import amend, remaking, reset, task_actions, watching
 from bough.core.effects import Effects
 from bough.core.graph import submission
+from bough.core.pilots import named_queues, pilots, sites
 from bough.core.state import State
 from bough.model.events import facts, news
 
@@ -21,7 +22,10 @@ def _stopping(state: State, effects: Effects | None, fact: facts.Stopping) -> No
 
 
 def _output_kept(state: State, effects: Effects | None, fact: facts.OutputKept) -> None:
-    """Only the jobs database knows what tasks wrote."""
+    """Only the jobs database knows what tasks wrote; what was moved for a superseded attempt is waste."""
+    staged = fact.detail.staged
+    if staged is not None and state.replicas.untold:
+        state.replicas.moved((fact.record, fact.index, fact.attempt), staged.from_peers + staged.from_origin)
 
 
 APPLY: dict[type, Callable[..., None]] = {
@@ -74,6 +78,8 @@ APPLY: dict[type, Callable[..., None]] = {
     facts.Held: task_actions.held,
     facts.Released: task_actions.released,
     facts.WasReset: reset.reset,
+    facts.MadeAgain: remaking.made_again,
+    facts.OutputsSafe: remaking.outputs_safe,
     facts.Amended: amend.amended,
     facts.Retried: task_actions.retried,
     facts.Prioritised: task_actions.prioritised,

@@ -7,6 +7,8 @@ replay has none, because what followed is among the facts of the journal.
 
 from __future__ import annotations
 
+import msgspec
+
 from bough.core.records.array_record import Record
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.group_record import GroupRecord
@@ -15,15 +17,12 @@ from bough.model.events.orders import Order
 from bough.model.outcomes import Failure
 
 
-class Effects:
+class Effects(msgspec.Struct):
     """See the module."""
 
-    __slots__ = ("freed", "groups_to_retry", "orders", "populations", "skipped", "to_suspend")
-
-    def __init__(self) -> None:
-        self.orders: list[Order] = []
-        self.skipped: list[tuple[Record, int, int, Failure]] = []  # elements that will never run, and why
-        self.freed: list[tuple[Record, int, int]] = []  # elements that wait for nothing any more
-        self.groups_to_retry: list[GroupRecord] = []  # that failed and are to be tried again as a whole
-        self.populations: list[Occasion] = []  # whose policies are to be asked
-        self.to_suspend: list[ExecutorRecord] = []  # on which too much failed that worked elsewhere
+    orders: list[Order] = []
+    skipped: list[tuple[Record, int, int, Failure]] = []  # elements that will never run, and why
+    freed: list[tuple[Record, int, int]] = []  # elements that wait for nothing any more
+    groups_to_retry: list[GroupRecord] = []  # that failed and are to be tried again as a whole
+    populations: list[Occasion] = []  # whose policies are to be asked
+    to_suspend: list[ExecutorRecord] = []  # on which too much failed that worked elsewhere

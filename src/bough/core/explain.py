@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from bough.core.graph import dependencies
-from bough.core.pilots import why_none
-from bough.core.records.affinity_index import AffinityIndex, Unit, files_read
+from bough.core.pilots.pilots import why_none
 from bough.core.records.array_record import (
     CANCELLED,
     DONE,
@@ -21,21 +20,23 @@ from bough.core.records.array_record import (
     RUNNING,
     SKIPPED,
     UNSUCCESSFUL_STATES,
+    WAITING,
     ArrayRecord,
     Record,
 )
 from bough.core.records.attempts import Span
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.group_record import GroupRecord
+from bough.core.records.indexes.affinity_index import AffinityIndex, Unit
 from bough.core.state import State, TimerKind
-from bough.model.ids import RecordId, number_of
+from bough.model.arrays.ranges import Ranges
+from bough.model.ids import ExecutorId, RecordId, number_of
 from bough.model.outcomes import Cause
-from bough.model.plurals import counted
-from bough.model.ranges import Ranges
-from bough.model.requirements import read_requirement
-from bough.model.resources import Needs, show_bytes
+from bough.model.sites.requirements import read_requirement
+from bough.model.sites.resources import Needs, show_bytes
 from bough.model.states import TaskState, says
 from bough.model.tasks import Dep, On
+from bough.model.texts.plurals import counted
 
 _MANY = 5  # reasons of one kind shown before "and n more"
 _MOST_COMPARED = 100  # executors of which is said what they lack
@@ -52,6 +53,11 @@ def explain(state: State, record_id: int, index: int = 0) -> list[str]:
         return [
             f"{number_of(record_id)} has {counted(record.length, 'task')}, there is no {number_of(record_id)}.{index}"
         ]
+    return [*_reasons(state, record, index), *_made_again(state, record, index)]
+
+
+def _reasons(state: State, record: Record, index: int) -> list[str]:
+    """Why a task is in the state that it is in."""
     reached = record.state_of(index)
     name = dependencies.name_of(record, index)
     if reached == DONE:
@@ -71,14 +77,33 @@ def explain(state: State, record_id: int, index: int = 0) -> list[str]:
     return [*lines, *_given_back(record, index), *_asks_for_more(record, index)]
 
 
+def _made_again(state: State, record: Record, index: int) -> list[str]:
+    """Why a task that had succeeded ran again, for which such task it waits, and where its outputs are."""
+    lines: list[str] = []
+    holder = state.unsaved.by_record.get(record.id, {}).get(index)
+    if holder is not None:
+        host = state.executors[ExecutorId(holder.executor)].host
+        lines.append(f"its outputs are on their way: {host} holds them and writes them back with others")
+    remake = state.remakes.find(record.id, index)
+    if remake is not None:
+        is_over = "" if remake.under_way else "was "
+        times = f" ({counted(remake.count, 'time')} so far)" if remake.count > 1 else ""
+        lines.append(f"it {is_over or 'is '}made again: {remake.reason}{times}")
+    if record.state_of(index) == WAITING and state.remakes.is_waited_for(record.id, index):
+        again = state.remakes.awaited(dependencies.direct(record, index))
+        if again is not None:
+            other = dependencies.name_of(state.records[again[0]], again[1])
+            lines.append(f"it waits for {other}, which is made again because something that it had made was lost")
+    return lines
+
+
 def _why_there(state: State, record: Record, index: int) -> list[str]:
     """How much of a task's input was where it went, if that counted."""
     span, affinity = state.attempts.at(record, index), state.affinity
-    reason = affinity.reasons.get(span.id) if span is not None and affinity is not None else None
-    if span is None or affinity is None or reason is None:
+    if span is None or affinity is None or span.data is None:
         return []
-    here, total = reason
-    unit = Unit(record, index, files_read(record, index), 0.0)
+    here, total = span.data
+    unit = Unit(record, index, 0.0)
     place, held = affinity.place_of(span.executor), affinity.holders(unit)
     elsewhere = max((amount for name, amount in held.items() if place is None or name != place.name), default=0)
     said = f"{_data_amount(affinity, here)} of {_data_amount(affinity, total)}"
@@ -95,7 +120,7 @@ def _data_elsewhere(state: State, record: Record, index: int) -> list[str]:
     affinity = state.affinity
     if affinity is None or not record.has_inputs:
         return []
-    unit = Unit(record, index, files_read(record, index), 0.0)
+    unit = Unit(record, index, 0.0)
     held = affinity.holders(unit)
     if not held:
         return []
@@ -111,6 +136,8 @@ def _data_amount(affinity: AffinityIndex, amount: int) -> str:
 def _given_back(record: Record, index: int, which: str = "its last attempt") -> list[str]:
     """Why the attempt before was ended, if that was for a reason that is not its own."""
     failure = record.failure_of(index)
+    if failure is not None and failure.cause is Cause.NO_SPACE:
+        return [f"{which} ended for want of space: {failure.message}"]
     if failure is None or failure.cause is not Cause.GIVEN_BACK:
         return []
     return [f"{which} was {failure.message}"]
@@ -462,6 +489,8 @@ def _waiting(state: State, record: Record, index: int, name: str) -> list[str]:
         return [f"{name} is being looked up among finished tasks of earlier runs"]
     for when, kind, id_, element in state.timers:
         if kind == TimerKind.RETRY and id_ == record.id and element == index:
+            if lines := _given_back(record, index):
+                return [f"{name} is tried again in {max(when - state.now, 0):.1f} s", *lines]
             return [f"{name} failed and will be retried in {max(when - state.now, 0):.1f} s"]
     lines = []
     open_deps = list(_unmet(state, _own_deps(record, index)))

@@ -19,7 +19,7 @@ from bough.core.state import State
 from bough.model.bounds import LONGEST
 from bough.model.events.facts import ElementFailed
 from bough.model.outcomes import Cause
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.model.tasks import Limits, TaskSpec
 
 

@@ -9,37 +9,39 @@ right after it as facts of its own, so that a replay needs no decision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
 from random import Random
 
 import msgspec
 
-from bough.core import lifecycle, pilots, populations, retirement, sites
-from bough.core.actions import amend, manual, reset, task_actions, watching
+from bough.core import lifecycle, populations, retirement
+from bough.core.actions import amend, manual, remaking, reset, task_actions, watching
 from bough.core.apply import APPLY
 from bough.core.effects import Effects
 from bough.core.graph import dependencies, submission, validation
 from bough.core.graph.readiness import key_of
+from bough.core.pilots import pilots, sites
 from bough.core.records.array_record import OPEN_STATES, PENDING_STATES, RUNNING, UNSUCCESSFUL_STATES, WAITING, Record
 from bough.core.records.attempts import Span
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.group_record import GroupRecord
+from bough.core.records.indexes.unsaved_outputs import unsaved_in
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State, TimerKind
 from bough.core.storable import DECODED, latest, shortened, unstorable
-from bough.model.availability import ALWAYS
+from bough.model.arrays.result_lists import cut
 from bough.model.events import facts, news
 from bough.model.events.arriving import News, Recalled
 from bough.model.events.facts import Fact
 from bough.model.events.orders import CancelPilot, ClearExecutor, KeepExecutor, Refuse, StopSpan
 from bough.model.ids import ROOT, ExecutorId, RecordId, Seconds, SpanId
-from bough.model.outcomes import Cause, Failure
-from bough.model.plurals import counted
-from bough.model.result_lists import cut
-from bough.model.suspension import describe_trouble, rest_after
+from bough.model.outcomes import Cause, Detail, Failure
+from bough.model.sites.availability import ALWAYS
+from bough.model.sites.suspension import SPACE_REST, describe_trouble, rest_after, wait_for_space
 from bough.model.tasks import Dep, GroupSpec, Kind, On
+from bough.model.texts.plurals import counted
 
 Handler = Callable[..., None]
 
@@ -112,6 +114,8 @@ class Intake:
             news.CacheChanged: self._on_cache_changed,
             news.FilesIdentified: self._on_identified,
             news.BytesMoved: self._on_bytes_moved,
+            news.OutputLost: self._on_output_lost,
+            news.OutputsWritten: self._on_outputs_written,
         }
         self._due: dict[int, Callable[[int, int], None]] = {
             TimerKind.RETRY: self._on_retry_due,
@@ -134,7 +138,8 @@ class Intake:
             handlers[type(event)](event)
             if effects.skipped or effects.groups_to_retry or effects.populations:
                 self._follow_up()
-        self._wake(self._state.now)
+        if self._state.timers:
+            self._wake(self._state.now)
         if effects.skipped or effects.groups_to_retry or effects.populations:
             self._follow_up()
         if effects.to_suspend:
@@ -156,34 +161,39 @@ class Intake:
 
     # --- news from executors ---------------------------------------------------------------------
 
-    def _on_succeeded(self, event: news.WorkSucceeded) -> None:
+    def _on_succeeded(self, event: news.WorkSucceeded) -> None:  # noqa: C901 called for every task
         state = self._state
         span = state.spans.get(event.span)
         if span is None:
             if event.span in state.attempts.late:
                 self._succeed_late(state.attempts.late[event.span], event)
+            else:
+                self._superseded_ended(event.span, event.details, event.host)
             return
         record = span.record
         if type(record) is TaskRecord:  # the shortest way for what is most frequent
             if record.waits:  # what it travelled with was undone meanwhile
                 self._return(span, 0, 1)
+            elif state.remakes.under_way and event.start == 0 and event.stop == 1:
+                self._record(_completed(state, span, record, event))
             elif event.start == 0 and event.stop == 1:
                 seconds, host, key = event.seconds, event.host, record.key
-                self._facts.append(
-                    facts.SpanEnded(
-                        event.span,
-                        0,
-                        1,
-                        seconds,
-                        event.results,
-                        event.details,
-                        record.id,  # type: ignore[arg-type]
-                        span.attempt,
-                        span.executor.id,
-                        key_of(state, record) if key else key,
-                        host,
-                    )
+                fact = facts.SpanEnded(
+                    event.span,
+                    0,
+                    1,
+                    seconds,
+                    event.results,
+                    event.details,
+                    record.id,  # type: ignore[arg-type]
+                    span.attempt,
+                    span.executor.id,
+                    key_of(state, record) if key else key,
+                    host,
                 )
+                self._facts.append(fact)
+                if event.details:
+                    lifecycle.note_outputs(state, record, fact)
                 lifecycle.task_ended(state, self._effects, span, record, seconds, host)
             return
         low, high = span.left[0]  # a span that holds nothing is forgotten, so there is a first
@@ -228,6 +238,8 @@ class Intake:
         """A lost executor is back with results: they count for what no other attempt has ended."""
         if late.behind and late.record.waits:
             return  # made from something that did not count
+        if late.executor.id not in self._state.executors and unsaved_in(late.record, event):
+            return  # nobody could say that what it holds is lost
         for low, high in late.parts(event.start, event.stop):
             for start, stop in late.record.runs(OPEN_STATES, low, high):
                 self._record(_completed(self._state, late, late.record, _part(event, start, stop)))
@@ -235,6 +247,7 @@ class Intake:
     def _on_failed(self, event: news.WorkFailed) -> None:
         span = self._state.spans.get(event.span)
         if span is None or not _is_with(span, event.index, event.index + 1):
+            self._superseded_ended(event.span, () if event.detail is None else (event.detail,), event.host)
             return
         if span.behind and span.record.waits:
             self._return(span, 0, 1)
@@ -262,6 +275,10 @@ class Intake:
                 event.host,
             )
         )
+        executor = self._state.executors.get(span.executor.id)
+        if failure.cause is Cause.NO_SPACE and executor is not None and not executor.suspended:
+            until = self._state.now + SPACE_REST
+            self._record(facts.ExecutorSuspended(executor.id, until, "the disk for its files is full"))
         first = workflow.first_failure
         if first is not None:  # with fail-fast: nothing more is started, and this one not again
             self._skip_pending(first, list(workflow.group.records()) if before is None else [record])
@@ -283,6 +300,16 @@ class Intake:
         """Record that elements came back unstarted, as far as the span has them."""
         for low, high in span.parts(start, stop):
             self._record(facts.SpanReturned(span.id, low, high, RecordId(span.record.id)))
+
+    def _superseded_ended(self, span: SpanId, details: Sequence[Detail], host: str) -> None:
+        """A superseded attempt ended before it could be stopped: what was moved for it is worth knowing."""
+        if not self._state.replicas.untold:
+            return
+        for detail in details:
+            attempt = self._state.replicas.find_untold(span, detail.index) if detail.staged is not None else None
+            if attempt is not None:
+                stopped = Detail(detail.index, started=detail.started, ended=detail.ended, staged=detail.staged)
+                self._on_stopped(news.WorkStopped(span, RecordId(attempt[0]), *attempt[1:], stopped, host))
 
     def _on_stopped(self, event: news.WorkStopped) -> None:
         """Its task was cancelled or killed before, or comes again: what it wrote is worth knowing all the same."""
@@ -336,6 +363,8 @@ class Intake:
         for span in list(executor.spans.values()):
             for index in _probably_running(span, in_front=span in front):
                 self._fail(span, news.WorkFailed(span.id, index, failure), gone=True)
+        for again in list(remaking.lost_with(self._state, event.executor, failure.message)):
+            self._record(again)
         self._record(event)
 
     def _on_checkpoint(self, event: facts.CheckpointKept) -> None:
@@ -347,10 +376,11 @@ class Intake:
 
     def _on_cache_changed(self, event: news.CacheChanged) -> None:
         executor, data = self._state.executors.get(event.executor), self._state.data
-        host = data.host_of(executor) if executor is not None else None
+        host = None
+        if executor is not None:
+            host = data.join_store(executor, whole=event.whole) if event.shared else data.host_of(executor)
         if host is not None:
-            added = [(one.digest, one.size) for one in event.added]
-            data.cache_changed(host, added, event.removed, whole=event.whole)
+            data.cache_changed(host, event.added, event.removed, whole=event.whole)
             self._data_moved()
 
     def _on_identified(self, event: news.FilesIdentified) -> None:
@@ -377,6 +407,15 @@ class Intake:
         host = self._state.data.host_of(executor) if executor is not None else None
         if host is not None:
             self._state.data.bytes_moved(host, event.source, event.bytes, event.seconds)
+
+    def _on_output_lost(self, event: news.OutputLost) -> None:
+        fact = remaking.decide(self._state, event)
+        if fact is not None:
+            self._record(fact)
+
+    def _on_outputs_written(self, event: news.OutputsWritten) -> None:
+        for fact in list(remaking.written(self._state, event)):
+            self._record(fact)
 
     # --- sites -----------------------------------------------------------------------------------
 
@@ -647,7 +686,10 @@ class Intake:
 
     def _on_retry_due(self, number: int, index: int) -> None:
         record = self._state.records.get(number)
-        if record is not None and record.state_of(index) == WAITING and record.failures_of(index) != (0, 0):
+        if record is None or record.state_of(index) != WAITING:
+            return
+        failure = record.failure_of(index)
+        if record.failures_of(index) != (0, 0) or (failure is not None and failure.cause is Cause.NO_SPACE):
             self._record(facts.RetryDue(RecordId(number), index))
 
     def _on_group_limit(self, number: int, _: int) -> None:
@@ -742,8 +784,9 @@ def verdict(state: State, span: Span, index: int, failure: Failure) -> tuple[Fai
     record, now = span.record, state.now
     failures, losses = record.failures_of(index)
     limits = record.spec.limits
-    if failure.cause is Cause.GIVEN_BACK:
-        return failure, now
+    if failure.cause in {Cause.GIVEN_BACK, Cause.NO_SPACE}:
+        waits = failure.cause is Cause.NO_SPACE and not _is_another_open(state, span)
+        return failure, latest(now + wait_for_space(span.attempt)) if waits else now
     if failure.site:
         if _can_go_elsewhere(state, span, index):
             return failure, now
@@ -754,11 +797,22 @@ def verdict(state: State, span: Span, index: int, failure: Failure) -> tuple[Fai
         died = counted(losses + 1, "executor or worker", "executors or workers")
         message = shortened(f"{died} died while running it: {failure.message}")
         return msgspec.structs.replace(failure, message=message), NEVER
+    if failure.cause is Cause.INPUT_LOST:
+        if state.remakes.awaited(dependencies.direct(record, index)) or losses + 1 < limits.losses:
+            return failure, now
+        message = shortened(f"{failure.message}; it was in vain {counted(losses + 1, 'time')}")
+        return msgspec.structs.replace(failure, message=message), NEVER
     if span.attempt <= failure.restarts:
         return failure, now  # a monitor wants it so, and no retry is used up
     if failures >= limits.retries or failure.cause in {Cause.KILLED, Cause.CANCELLED}:
         return failure, NEVER
     return failure, latest(now + limits.backoff * 2 ** min(failures, _MOST_DOUBLED))
+
+
+def _is_another_open(state: State, span: Span) -> bool:
+    """Whether another executor gets work and could run it."""
+    others = (one for one in state.executors.values() if one is not span.executor and one.is_open())
+    return any(state.named_queues.could_fit(executor, span.record.needs) for executor in others)
 
 
 def _can_go_elsewhere(state: State, span: Span, index: int) -> bool:
@@ -788,6 +842,7 @@ def _completed(state: State, span: Span, record: Record, event: news.WorkSucceed
         span.executor.id,
         key_of(state, record, event.start) if key else key,
         event.host,
+        remaking.same_as(state, record.id, event) if state.remakes.under_way and not state.attempts.several else 0,
     )
 
 

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections import Counter
 
-from bough.core.records.array_record import ENDED_STATES, OCCUPYING_STATES, READY, RUNNING, ArrayRecord, Record
+from bough.core.records.array_record import DONE, ENDED_STATES, OCCUPYING_STATES, READY, RUNNING, ArrayRecord, Record
 from bough.core.records.attempts import Span
 from bough.core.records.executor_record import is_manual
 from bough.core.records.group_record import STATES, GroupRecord
+from bough.core.records.indexes.ready_queue import HAD_RUN, is_valid
+from bough.core.records.indexes.replicas import may_be_replicated
 from bough.core.records.population_record import Population
-from bough.core.records.ready_queue import HAD_RUN, is_valid
-from bough.core.records.replicas import may_be_replicated
 from bough.core.records.site_record import SiteRecord
 from bough.core.records.task_record import TaskRecord
 from bough.core.records.task_series import MOST_FIRED, MOST_KEPT, MOST_METRICS, MOST_TAGS
 from bough.core.state import State
 from bough.errors import InvariantBroken
-from bough.model import ranges
-from bough.model.resources import Needs
+from bough.model.arrays import ranges
+from bough.model.sites.resources import Needs
 
 _ROUNDING = 1e-6  # sums of floats are made in another order here
 
@@ -29,7 +29,7 @@ def check(state: State) -> None:
     """Raise `InvariantBroken` naming the first law that does not hold."""
     for group in state.groups.values():
         _counts(group)
-        _unfinished(group)
+        _unfinished(state, group)
     for record in state.records.values():
         _ready(state, record)
     _spans(state)
@@ -42,6 +42,7 @@ def check(state: State) -> None:
     _sites(state)
     _populations(state)
     _replicas(state)
+    _unsaved(state)
 
 
 def _demand(holds: bool, law: str) -> None:
@@ -64,9 +65,10 @@ def _counts(group: GroupRecord) -> None:
     _demand(counted == group.counts, f"counts of group {group.id} are {group.counts}, should be {counted}")
 
 
-def _unfinished(group: GroupRecord) -> None:
+def _unfinished(state: State, group: GroupRecord) -> None:
     own = sum(1 for record in group.members for state in _states(record) if state not in ENDED_STATES)
     own += sum(1 for record in group.members if isinstance(record, ArrayRecord) and record.open)
+    own += sum(len(state.unsaved.by_record.get(record.id, ())) for record in group.members)
     below = sum(1 for child in group.children if not child.finished)
     _demand(group.unfinished == own + below, f"group {group.id} has {own + below} unfinished, not {group.unfinished}")
     released = sum(1 for child in group.children if child.released and not child.finished)
@@ -75,6 +77,19 @@ def _unfinished(group: GroupRecord) -> None:
         f"group {group.id} has {released} released subgroups, not {group.released_children}",
     )
     _demand(not group.finished or (group.closed and not group.unfinished), f"group {group.id} is settled too early")
+
+
+def _unsaved(state: State) -> None:
+    """Outputs on their way are of elements that succeeded, and with executors that are there."""
+    seen: dict[int, set[tuple[int, int]]] = {}
+    for number, index, executor, *_ in state.unsaved.all():
+        record = state.records.get(number)
+        done = record is not None and index < record.length and record.state_of(index) == DONE
+        _demand(done, f"outputs of {number}.{index} are on their way, and it has not succeeded")
+        _demand(executor in state.executors, f"outputs of {number}.{index} are with {executor}, which is not there")
+        seen.setdefault(executor, set()).add((number, index))
+    known = {executor: set(elements) for executor, elements in state.unsaved.by_executor.items()}
+    _demand(seen == known, "outputs on their way are not those that executors have")
 
 
 def _ready(state: State, record: Record) -> None:
@@ -362,7 +377,7 @@ def picture(state: State) -> dict[str, object]:
         "groups": {
             g.id: (
                 (g.counts, g.unfinished, g.closed, g.finished, g.waits, g.held, g.disabled, g.failed_by),
-                (g.released, g.released_children, g.busy, g.tried, g.deadline, g.watch),
+                (g.released, g.released_children, g.busy, g.tried, g.deadline, g.watch, g.was_over),
             )
             for g in state.groups.values()
         },
@@ -396,6 +411,9 @@ def picture(state: State) -> dict[str, object]:
             for s in state.sites.values()
         },
         "checkpoints": state.checkpoints,
+        "remakes": state.remakes.by_record,
+        "unsaved": state.unsaved.by_record,
+        "unread": {w.run: w.lives.counts() for w in state.workflows.values()},
         "pilots": (
             {
                 p.id: (
@@ -428,7 +446,7 @@ def picture(state: State) -> dict[str, object]:
         "places": ({r.id: r.place for r in state.records.values()}, state.hosts),
         "replicas": (
             {(one.id, one.index): (one.since, one.replicas) for one in state.replicas.running(state.records)},
-            (state.replicas.started, state.replicas.waste),
+            (state.replicas.started, state.replicas.waste, list(state.replicas.untold.items())),
         ),
         "totals": (state.unfinished, state.open_arrays, state.last_span, state.turn, state.stopping),
     }

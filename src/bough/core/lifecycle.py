@@ -14,7 +14,8 @@ from bough.core.graph import dependencies
 from bough.core.graph.readiness import elements_free
 from bough.core.graph.submission import grow
 from bough.core.growth import ask_for_more
-from bough.core.pilots import executor_came, executor_has_other_cores, executor_left
+from bough.core.pilots.pilots import executor_came, executor_has_other_cores, executor_left
+from bough.core.pilots.sites import add_executor, remove_executor
 from bough.core.records.array_record import (
     CANCELLED,
     DONE,
@@ -31,19 +32,20 @@ from bough.core.records.array_record import (
 from bough.core.records.attempts import WHOLE, Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.group_record import GroupRecord, Waiter
-from bough.core.records.ready_queue import CAME_BACK, HAD_RUN
-from bough.core.records.replicas import ReplicaStart
+from bough.core.records.indexes.ready_queue import CAME_BACK, HAD_RUN
+from bough.core.records.indexes.replicas import ReplicaStart
+from bough.core.records.indexes.unsaved_outputs import Holder, unsaved_in
 from bough.core.records.task_record import TaskRecord
-from bough.core.sites import add_executor, remove_executor
 from bough.core.state import State, TimerKind
 from bough.core.storable import shortened
-from bough.model import ranges
+from bough.model.arrays import ranges
+from bough.model.arrays.runtimes import SHORT
 from bough.model.events import facts, news
 from bough.model.events.orders import StopSpan
 from bough.model.ids import ExecutorId, Seconds
+from bough.model.memo_keys import digest_of_made
 from bough.model.outcomes import Cause, Failure, Success
-from bough.model.runtimes import SHORT
-from bough.model.suspension import TROUBLED
+from bough.model.sites.suspension import TROUBLED
 
 
 def executor_joined(state: State, effects: Effects | None, fact: facts.ExecutorJoined) -> None:
@@ -63,6 +65,8 @@ def executor_resized(state: State, effects: Effects | None, fact: facts.Executor
     if executor.accounted:
         executor_has_other_cores(state, executor, fact)
     executor.resize(fact)
+    if not state.uses_backlogs:
+        executor.backlog_limit = 0.0
     state.named_queues.recount(executor)
     state.update_open(executor)
 
@@ -104,6 +108,8 @@ def executor_lost(state: State, effects: Effects | None, fact: facts.ExecutorLos
     if executor.pilot:
         executor_left(state, executor)
     remove_executor(state, executor)
+    for number, index, _ in state.unsaved.of_executor(fact.executor):  # of a journal that lost the facts about these
+        state.unsaved.take(state.records[number], index, index + 1)
     for span in list(executor.spans.values()):
         left, span.left = span.left, []
         for start, stop in left:
@@ -268,9 +274,24 @@ def span_ended(state: State, effects: Effects | None, fact: facts.SpanEnded) -> 
         else:
             _declared(state, effects, fact)
     elif type(span.record) is TaskRecord:
+        if fact.details:
+            note_outputs(state, span.record, fact)
+        if fact.same_as:
+            span.record.won(fact.same_as)
         task_ended(state, effects, span, span.record, fact.seconds, fact.host)
     else:
+        if fact.details:
+            note_outputs(state, span.record, fact)
         _elements_ended(state, effects, span, span.record, fact)  # type: ignore[arg-type]
+
+
+def note_outputs(state: State, record: Record, fact: facts.SpanEnded) -> None:
+    """Tasks may have left outputs: some are on their way, and policies that look at data expect as much of others."""
+    for index, detail in unsaved_in(record, fact).items():
+        made = digest_of_made(detail.outputs, fact.results)
+        state.unsaved.add(record, index, Holder(fact.executor, fact.attempt, made))
+    if state.affinity is not None and any(detail.outputs for detail in fact.details):
+        state.affinity.note_outputs(record, fact.details)
 
 
 def _declared(state: State, effects: Effects | None, fact: facts.SpanEnded) -> None:
@@ -293,6 +314,8 @@ def late_success(state: State, effects: Effects | None, fact: facts.SpanEnded) -
     record.withdraw(start, stop)
     ranges.take(late.left, start, stop)
     _end_others(state, effects, record, start, stop)
+    if fact.details:
+        note_outputs(state, record, fact)
     state.move(record, start, stop, DONE)
     record.succeed(Success(start, stop, state.turn, record.id, start, late.attempt))
     if isinstance(record, TaskRecord):
@@ -326,7 +349,7 @@ def _end_others(state: State, effects: Effects | None, record: Record, start: in
     for span in state.attempts.of(record, start, stop):
         for low, high in span.parts(start, stop):
             for index in range(low, high):
-                wasted = state.replicas.superseded(span.id, record, index, span.queue.cores, state.now)
+                wasted = state.replicas.superseded(span, index, state.now)
                 span.executor.wasted += wasted
     end_attempts(state, effects, record, start, stop)
 
@@ -352,6 +375,8 @@ def task_ended(  # noqa: C901, PLR0917 called for every task: names and calls wo
     if several:
         record.won(span.attempt)
         _end_others(state, effects, record, 0, 1)
+    if state.remakes.under_way:
+        dependencies.remade(state, effects, record, 0, 1, good=True)
     if state.seen:
         state.seen.pop(record.id, None)
     if state.ruled:
@@ -386,7 +411,7 @@ def _elements_ended(
     if span.executor.accounted:
         span.executor.used += fact.seconds * span.queue.cores
     state.move(record, start, stop, DONE)
-    record.succeed(Success(start, stop, state.turn, record.id, start, span.attempt))
+    record.succeed(Success(start, stop, state.turn, record.id, start, fact.same_as or span.attempt))
     if state.checkpoints:
         _forget_checkpoints(state, record.id, start, stop)
     span.heard = state.now
@@ -420,11 +445,12 @@ def element_failed(state: State, effects: Effects | None, fact: facts.ElementFai
     span.take(index, index + 1)
     heard, span.heard = span.heard, state.now
     failures, losses = record.failures_of(index)
-    lost = fact.failure.cause is Cause.LOST
+    awaited = _awaited(state, record, index) if fact.failure.cause is Cause.INPUT_LOST else None
+    lost = fact.failure.cause in {Cause.LOST, Cause.INPUT_LOST} and awaited is None
     again = fact.retry_at >= 0
     elsewhere = fact.failure.site and again
-    given_back = fact.failure.cause is Cause.GIVEN_BACK or span.attempt <= fact.failure.restarts
-    forgiven = elsewhere or (again and given_back)  # which costs it nothing
+    given_back = fact.failure.cause in _NOT_ITS_OWN or span.attempt <= fact.failure.restarts
+    forgiven = elsewhere or (again and given_back) or awaited is not None  # which costs it nothing
     if elsewhere or (lost and again):
         record.avoid_at(index, span.executor.id)
     if fact.gone:
@@ -455,12 +481,27 @@ def element_failed(state: State, effects: Effects | None, fact: facts.ElementFai
         ask_for_more(state, span, fact)
         populations.begins_anew(state, record, index)
         state.move(record, index, index + 1, WAITING)
-        if fact.retry_at <= state.now:
-            state.free(record, index, index + 1, first=HAD_RUN if lost or forgiven else 0)
-            if effects is not None:
-                effects.freed.append((record, index, index + 1))
+        if awaited is not None:
+            state.remakes.wait(record.id, index, awaited)
         else:
-            state.set_timer(fact.retry_at, TimerKind.RETRY, record.id, index)
+            in_turn = fact.failure.cause is Cause.NO_SPACE  # others may need less, or make space
+            _try_again(state, effects, record, fact, first=HAD_RUN if (lost or forgiven) and not in_turn else 0)
+
+
+def _try_again(state: State, effects: Effects | None, record: Record, fact: facts.ElementFailed, *, first: int) -> None:
+    """An element that failed is ready at once, or when its time has come."""
+    index = fact.index
+    if fact.retry_at > state.now:
+        state.set_timer(fact.retry_at, TimerKind.RETRY, record.id, index)
+        return
+    state.free(record, index, index + 1, first=first)
+    if effects is not None:
+        effects.freed.append((record, index, index + 1))
+
+
+def _awaited(state: State, record: Record, index: int) -> tuple[int, int] | None:
+    """A task that runs again for what an element wants to read."""
+    return state.remakes.awaited(dependencies.direct(record, index)) if state.remakes.under_way else None
 
 
 def _note_waste(state: State, span: Span, fact: facts.ElementFailed, heard: Seconds) -> None:
@@ -536,11 +577,14 @@ def pages_added(state: State, effects: Effects | None, fact: news.PagesAdded) ->
     record = state.records[fact.record]
     assert isinstance(record, ArrayRecord)
     start = record.length
-    record.paged += fact.pages
+    record.add_pages(fact.pages)
+    for page in fact.pages:
+        if page.reads is not None:
+            record.group.workflow.files.declare_fed(page.reads, record.group.id)
     count = fact.pages[-1].stop - start if fact.pages else 0
     record.states.extend(bytes(count))
     if record.spec.fed:
-        forget_succeeded(record)
+        forget_succeeded(record, state.unsaved.by_record.get(record.id, ()))
     grow(state, record, count)
     if fact.last and record.open:
         record.open = False
@@ -565,6 +609,7 @@ def cancel(state: State, effects: Effects | None, record: Record, start: int, st
     dependencies.ended(state, effects, record, start, stop)
 
 
+_NOT_ITS_OWN = frozenset({Cause.GIVEN_BACK, Cause.NO_SPACE})
 _NATURAL = frozenset({Cause.EXIT, Cause.EXCEPTION})  # failures that took the time such a task takes
 
 

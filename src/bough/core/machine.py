@@ -13,12 +13,14 @@ from random import Random
 import msgspec
 
 from bough.core import explain, snapshot
+from bough.core.actions.remaking import drop_read
 from bough.core.apply import APPLY
 from bough.core.effects import Effects
 from bough.core.graph.readiness import still_ready
 from bough.core.intake import Intake
 from bough.core.replay_checks import fitted, misfit, pass_over, reserve
 from bough.core.scheduling.placement import Placement
+from bough.core.scheduling.prefetch import announce
 from bough.core.scheduling.provisioning import is_due, next_provision, provision
 from bough.core.scheduling.recall import next_look, recall
 from bough.core.scheduling.replication import catch_up, replicate, stop_waiting
@@ -87,13 +89,19 @@ class Machine:
                 state.replicas_due = True
         effects = Effects()
         written = self._intake.take_in(events, effects)
+        if state.last_reads:
+            drop_read(state, effects.orders)
         if state.place_again is not None and now >= state.place_again:
             state.due, state.place_again = True, None
         if state.due and not state.stopping:
             written += self._placement.ask(now, effects.orders)
             state.due = False
             state.demand_due = state.replicas_due = True
-        written += self._ask_others(now, effects.orders)
+        if state.crowded or state.defined_sites or state.replicas.is_on or state.replicas_at > now:
+            written += self._ask_others(now, effects.orders)
+        affinity = state.affinity if state.announces else None
+        if affinity is not None and affinity.units and affinity.announcements.is_due(now) and not state.stopping:
+            announce(state, affinity, now, effects.orders)
         if effects.freed:
             written += still_ready(effects.freed)
         if not written:
@@ -122,6 +130,7 @@ class Machine:
         state.turn, state.now = number, now
         for fact in written:
             APPLY[type(fact)](state, None, fact)
+        state.last_reads.clear()
         self._drop_due_timers(now)
 
     def replay_what_fits(
@@ -184,13 +193,17 @@ class Machine:
     @property
     def next_timer(self) -> Seconds | None:
         """When something is due, at the latest."""
-        timers = self.state.timers
+        state = self.state
+        timers = state.timers
         times = [timers[0][0]] if timers else []
-        if self.state.place_again is not None:
-            times.append(self.state.place_again)
-        if self.state.crowded:
-            times += next_look(self.state)
-        if self.state.defined_sites and (asked := next_provision(self.state)) is not None:
+        if state.place_again is not None:
+            times.append(state.place_again)
+        affinity = state.affinity if state.announces else None
+        if affinity is not None and affinity.units and (due := affinity.announcements.due) is not None:
+            times.append(due)
+        if state.crowded:
+            times += next_look(state)
+        if state.defined_sites and (asked := next_provision(state)) is not None:
             times.append(asked)
         return min(times) if times else None
 

@@ -29,9 +29,9 @@ from bough.errors import BoughError
 from bough.model.events import facts, news
 from bough.model.events.facts import Fact
 from bough.model.ids import RecordId
-from bough.model.monitors import Finish
-from bough.model.observations import was_ended_by_rule
-from bough.model.population_rules import PopulationRule
+from bough.model.monitoring.monitors import Finish
+from bough.model.monitoring.observations import was_ended_by_rule
+from bough.model.monitoring.population_rules import PopulationRule
 from bough.model.tasks import Dep, On
 from bough.policy.interface import EndMember, EndOthers, Member
 
@@ -203,6 +203,9 @@ def ask(state: State, random: Random, occasion: Occasion, record_fact: Callable[
     try:
         for count, wish in enumerate(policy.decide(view)):
             if count >= _MOST_WISHES:
+                state.complaints.append(
+                    f"the rule {rule.policy} of a population was not asked further: it had {_MOST_WISHES} wishes"
+                )
                 break
             for fact in _lawful(state, population, wish):
                 record_fact(fact)

@@ -14,6 +14,7 @@ import msgspec
 from bough.core import retirement
 from bough.core.graph import validation
 from bough.core.records.array_record import (
+    DONE,
     ENDED_STATES,
     OCCUPYING_STATES,
     OPEN_STATES,
@@ -23,7 +24,8 @@ from bough.core.records.array_record import (
     Record,
 )
 from bough.core.records.attempts import Span
-from bough.core.records.replicas import may_be_replicated
+from bough.core.records.executor_record import is_manual
+from bough.core.records.indexes.replicas import may_be_replicated
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.model.events import facts, news
@@ -43,12 +45,14 @@ def fitted(state: State, fact: Fact) -> Fact:
     """A fact that fits, as it is to be applied.
 
     A success of a span that is not known is that of span 0. What was sent into room that seems taken,
-    since an end before it is missing, waits there behind others.
+    since an end before it is missing, waits there behind others; but what a person has taken is in that person's hands.
     """
     if isinstance(fact, facts.SpanEnded) and fact.span not in state.spans and fact.span not in state.attempts.late:
         return msgspec.structs.replace(fact, span=SpanId(0))
-    if isinstance(fact, facts.Placed) and not state.executors[fact.executor].fits(state.records[fact.record]):
-        return msgspec.structs.replace(fact, backlog=True)
+    if isinstance(fact, facts.Placed):
+        executor = state.executors[fact.executor]
+        if not (is_manual(executor) or executor.fits(state.records[fact.record])):
+            return msgspec.structs.replace(fact, backlog=True)
     return fact
 
 
@@ -160,6 +164,20 @@ def _reset(state: State, fact: facts.WasReset) -> str:
         if problem := _unless_all(record, _BEGUN, start, stop):
             return problem
     return ""
+
+
+def _made_again(state: State, fact: facts.MadeAgain) -> str:
+    record = state.records.get(fact.record)
+    if record is None:
+        return f"there is no record {fact.record}"
+    return _unless_all(record, bytes((DONE,)), fact.index, fact.index + 1)
+
+
+def _outputs_safe(state: State, fact: facts.OutputsSafe) -> str:
+    record = state.records.get(fact.record)
+    if record is None:
+        return f"there is no record {fact.record}"
+    return _unless_all(record, bytes((DONE,)), fact.start, fact.stop)
 
 
 def _amended(state: State, fact: facts.Amended) -> str:
@@ -313,6 +331,8 @@ _LOOK: dict[type, Callable[..., str]] = {
     facts.Submitted: _submitted,
     news.PagesAdded: _pages,
     facts.WasReset: _reset,
+    facts.MadeAgain: _made_again,
+    facts.OutputsSafe: _outputs_safe,
     facts.Amended: _amended,
     facts.Retried: _retried,
     facts.Placed: _placed,

@@ -18,9 +18,9 @@ from bough.core.effects import Effects
 from bough.core.lifecycle import end_attempts
 from bough.core.records.array_record import Record
 from bough.core.records.group_record import GroupRecord, Workflow
+from bough.core.records.indexes.watch_index import AddedPlans
 from bough.core.records.population_record import KeptPopulation, Population
 from bough.core.records.task_record import TaskRecord
-from bough.core.records.watch_index import AddedPlans
 from bough.core.snapshot import (
     KeptArray,
     KeptGroup,
@@ -181,6 +181,8 @@ def _forget(state: State, effects: Effects | None, workflow: Workflow) -> None:
         del state.records[record.id]
         state.watch.forget_record(record.id)
         state.checkpoints.pop(record.id, None)
+        state.remakes.forget_record(record.id)
+        state.unsaved.take(record, 0, record.length)
         like = record.shared_spec if isinstance(record, TaskRecord) else record.spec
         if like.template:
             templates[like.template] = None

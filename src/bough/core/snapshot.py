@@ -11,34 +11,36 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from bough.core import pilots
+from bough.core.data.remakes import Remake
 from bough.core.graph import dependencies
 from bough.core.graph.submission import add_array, add_group, add_task, grow
+from bough.core.pilots import pilots
+from bough.core.pilots.sites import add_executor
 from bough.core.records.array_record import READY, WAITING, ArrayRecord, Record
 from bough.core.records.attempts import WHOLE, Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.group_record import GroupRecord, Workflow
+from bough.core.records.indexes.replicas import Candidate, ReplicaStart, Waste
+from bough.core.records.indexes.unsaved_outputs import Holder, Kept
+from bough.core.records.indexes.watch_index import AddedPlans, Ending
 from bough.core.records.pilot_record import PilotRecord
 from bough.core.records.population_record import KeptPopulation, Population
-from bough.core.records.replicas import Candidate, ReplicaStart, Waste
 from bough.core.records.site_record import SiteRecord, SiteUsage
 from bough.core.records.task_record import TaskRecord
 from bough.core.records.task_series import Seen
-from bough.core.records.watch_index import AddedPlans, Ending
-from bough.core.sites import add_executor
 from bough.core.state import State, Timer, TimerKind
-from bough.model import ranges
-from bough.model.availability import ALWAYS, SiteRule
+from bough.model.arrays import ranges
+from bough.model.arrays.ranges import Ranges
+from bough.model.arrays.runtimes import RunTime
 from bough.model.events.facts import ExecutorJoined, PilotAsked
 from bough.model.files import FileSpec
 from bough.model.ids import ROOT, BlobId, ExecutorId, Seconds, SpanId
 from bough.model.outcomes import Failure, Success
-from bough.model.queue_specs import QueueSpec
-from bough.model.ranges import Ranges
-from bough.model.resources import Needs
 from bough.model.reuse_scope import ReuseScope
-from bough.model.runtimes import RunTime
-from bough.model.site_specs import PilotId, PilotState, SiteSpec
+from bough.model.sites.availability import ALWAYS, SiteRule
+from bough.model.sites.queue_specs import QueueSpec
+from bough.model.sites.resources import Needs
+from bough.model.sites.site_specs import PilotId, PilotState, SiteSpec
 from bough.model.states import ENDED, StateWindow, TaskState
 from bough.model.tasks import ArraySpec, GroupSpec, Page, TaskSpec
 
@@ -173,6 +175,7 @@ class KeptGroup(msgspec.Struct, array_like=True):
     deadline: Seconds = 0
     disabled: bool = False
     watch: tuple[BlobId, ...] = ()
+    was_over: bool = False
 
 
 class KeptSpan(msgspec.Struct, array_like=True):
@@ -201,6 +204,7 @@ class KeptReplicas(msgspec.Struct, array_like=True):
     started: dict[int, ReplicaStart] = {}  # by span
     waste: Waste = msgspec.field(default_factory=Waste)
     at: Seconds = 0.0
+    untold: list[tuple[int, int, int, int]] = []  # superseded attempts: record, index, number, span
 
 
 class Snapshot(msgspec.Struct):
@@ -227,6 +231,8 @@ class Snapshot(msgspec.Struct):
     due: list[Timer] = []
     sites: list[KeptSite] = []
     checkpoints: dict[int, dict[int, bytes]] = {}
+    remakes: dict[int, dict[int, Remake]] = {}
+    unsaved: list[Kept] = []  # outputs on their way
     pilots: list[KeptPilot] = []
     last_pilot: int = 0
     # until version 2: (when, record, index) of retries, and (when, span or less than 0: group, executor) of the rest
@@ -275,6 +281,8 @@ def take(state: State) -> bytes:
             endings=list(state.watch.endings.items()),
             seen=list(state.watch.seen.by_record.items()),
             checkpoints=state.checkpoints,
+            remakes=state.remakes.by_record,
+            unsaved=state.unsaved.all(),
             sites=[_site(site) for site in state.sites.values() if _is_kept(site)],
             pilots=[_pilot(pilot) for pilot in state.pilots.values()],
             last_pilot=state.last_pilot,
@@ -288,13 +296,15 @@ def take(state: State) -> bytes:
 def _replicas(state: State) -> KeptReplicas:
     index = state.replicas
     running = [(one.id, one.index, one.span, one.since, one.replicas) for one in index.running(state.records)]
-    return KeptReplicas(running, index.started, index.waste, state.replicas_at)
+    untold = [(*attempt, span) for attempt, span in index.untold.items()]
+    return KeptReplicas(running, index.started, index.waste, state.replicas_at, untold)
 
 
 def _restore_replicas(state: State, kept: KeptReplicas) -> None:
     for record, index, span, since, replicas in kept.running:
         state.replicas.note(state.records, Candidate(state.records[record], index, span, since, replicas))
     state.replicas.started, state.replicas.waste, state.replicas_at = kept.started, kept.waste, kept.at
+    state.replicas.untold = {(record, index, attempt): span for record, index, attempt, span in kept.untold}
 
 
 def kept_task(record: TaskRecord) -> KeptTask:
@@ -377,7 +387,7 @@ def kept_group(group: GroupRecord) -> KeptGroup:
         group.timeout,
         group.attributes,
     )
-    own = (group.released, group.tried, group.deadline, group.disabled, group.watch)
+    own = (group.released, group.tried, group.deadline, group.disabled, group.watch, group.was_over)
     return KeptGroup(spec, group.closed, group.finished, group.held, group.failed_by, group.skip_reason, *own)
 
 
@@ -508,6 +518,7 @@ def restore(state: State, data: bytes) -> None:
     root.held, root.failed_by, root.disabled = kept.root_held, kept.root_failed_by, kept.root_disabled
     root.watch, root.workflow.watched = kept.root_watch, bool(kept.root_watch)
     state.held_groups = int(root.held)
+    state.remakes.restore(kept.remakes)
     add_kept(state, kept.workflows, kept.groups, [*kept.tasks, *kept.arrays])
     add_plans(state, kept.added)
     state.watch.endings.update(kept.endings)
@@ -517,6 +528,8 @@ def restore(state: State, data: bytes) -> None:
     for population in kept.populations:
         state.populations.put(Population.restored(population))
     _restore_executors(state, kept)
+    for number, index, holder, attempt, made in kept.unsaved:
+        state.unsaved.add(state.records[number], index, Holder(holder, attempt, made))
     _restore_spans(state, kept)
     _restore_replicas(state, kept.replicas)
     for name, number, index in kept.locks:
@@ -560,6 +573,8 @@ def add_kept(
             _restore_array(state, item)
     _settle_groups(state, groups)
     _link(state, [state.groups[one.spec.id] for one in groups], [state.records[one.spec.id] for one in items])
+    for one in workflows:
+        state.count_reads_anew(state.groups[one.group].workflow)
 
 
 def add_plans(state: State, added: Iterable[tuple[int, AddedPlans]]) -> None:
@@ -601,6 +616,7 @@ def _restore_group(state: State, kept: KeptGroup, workflows: dict[int, KeptWorkf
     group.closed, group.held, group.disabled = kept.closed, kept.held, kept.disabled
     group.failed_by, group.skip_reason = kept.failed_by, kept.skip_reason
     group.released, group.tried, group.deadline = kept.released, kept.tried, kept.deadline
+    group.was_over = kept.was_over
     group.watch = kept.watch
     group.workflow.watched = group.workflow.watched or bool(kept.watch)
     state.held_groups += kept.held
@@ -646,7 +662,7 @@ def _restore_array(state: State, kept: KeptArray) -> None:
     length = 0 if fed else len(kept.states)
     record = add_array(state, msgspec.structs.replace(kept.spec, length=length, open=kept.open))
     record.spec = kept.spec
-    record.paged = kept.paged
+    record.add_pages(kept.paged)
     if fed:
         record.states = StateWindow(kept.base, kept.odd, kept.states)
         grow(state, record, len(record.states))

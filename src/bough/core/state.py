@@ -6,32 +6,37 @@ index is kept up to date by what changed, never rebuilt.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 from heapq import heappop, heappush
 from typing import cast
 
 from bough.core.data.data_index import DataIndex
-from bough.core.records.affinity_index import AffinityIndex
+from bough.core.data.file_lives import LastRead
+from bough.core.data.remakes import RemakeIndex
 from bough.core.records.array_record import DONE, HELD, OCCUPYING_STATES, PLACED, READY, WAITING, ArrayRecord, Record
 from bough.core.records.attempts import AttemptIndex, Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
-from bough.core.records.fair_index import FairIndex
 from bough.core.records.group_record import GroupRecord, QueueKey, Share, Workflow
+from bough.core.records.indexes.affinity_index import AffinityIndex, has_room
+from bough.core.records.indexes.fair_index import FairIndex
+from bough.core.records.indexes.ready_queue import DemandIndex, LimitTree, ReadyQueue, is_valid
+from bough.core.records.indexes.replicas import ReplicaIndex
+from bough.core.records.indexes.room_index import RoomIndex
+from bough.core.records.indexes.unsaved_outputs import UnsavedOutputs
+from bough.core.records.indexes.watch_index import WatchIndex
 from bough.core.records.locks import LockTable
 from bough.core.records.pilot_record import PilotRecord
 from bough.core.records.population_record import PopulationIndex
 from bough.core.records.queue_record import QueueTable
-from bough.core.records.ready_queue import DemandIndex, LimitTree, ReadyQueue, is_valid
-from bough.core.records.replicas import ReplicaIndex
 from bough.core.records.site_record import SiteRecord
 from bough.core.records.task_bound import ALL, TaskBound
 from bough.core.records.task_record import TaskRecord
-from bough.core.records.watch_index import WatchIndex
 from bough.errors import InvalidTransition
-from bough.model import ranges
+from bough.model.arrays import ranges
+from bough.model.arrays.runtimes import MAX_SPAN, RunTime
 from bough.model.ids import ROOT, BlobId, Seconds, number_of
-from bough.model.resources import Needs
-from bough.model.runtimes import MAX_SPAN, RunTime
+from bough.model.sites.resources import Needs
 from bough.model.states import BEFORE, TaskState
 from bough.model.tasks import GroupSpec, TaskSpec
 from bough.policy.interface import Policies
@@ -71,8 +76,8 @@ class State:
         self.groups: dict[int, GroupRecord] = {ROOT: root}
         self.workflows: dict[int, Workflow] = {}  # by run
         self.executors: dict[int, ExecutorRecord] = {}
-        self.sites: dict[str, SiteRecord] = {}  # see `core.sites`
-        self.defined_sites: dict[str, SiteRecord] = {}  # those of them that have a definition, see `core.pilots`
+        self.sites: dict[str, SiteRecord] = {}  # see `core.pilots.sites`
+        self.defined_sites: dict[str, SiteRecord] = {}  # those of them that have a definition, see `core.pilots.pilots`
         self.pilots: dict[int, PilotRecord] = {}  # that have not ended
         self.last_pilot = 0
         self.pilots_due = False  # something changed at a site: the provisioning policy is asked at once
@@ -84,6 +89,8 @@ class State:
         self.open_executors: dict[
             int, ExecutorRecord
         ] = {}  # those that may take something, longest open_executors first
+        self.vacant = RoomIndex()  # where something may start at once
+        self.room = RoomIndex(has_room, self.vacant)  # or where a short task may wait
         self.crowded: dict[int, ExecutorRecord] = {}  # those that were given a backlog since they had none
         self.recall_at: Seconds = 0.0  # when backlogs are looked at next; 0: they are not
         self.task_bound = TaskBound(ALL, policies.max_tasks) if policies.max_tasks else None
@@ -108,7 +115,13 @@ class State:
         self.timed_groups = 0  # that have a time limit
         self.hosts: dict[str, int] = {}  # executors by host that may get work
         self.data = DataIndex()  # advice, of which a replay knows nothing
+        self.remakes = RemakeIndex()
+        self.unsaved = UnsavedOutputs()
+        self.last_reads: list[LastRead] = []  # in this turn
         data_needs = getattr(policies.placement, "data_needs", None)
+        # whether short tasks may wait at an executor for a core; a policy that mimics another system may say no
+        self.uses_backlogs: bool = getattr(policies.placement, "uses_backlogs", True)
+        self.announces = True  # inputs may travel before their task is placed; False: nobody would bring them
         self.affinity = AffinityIndex(self.data, data_needs, self.executors) if data_needs is not None else None
         self.failing = False  # a workflow has stopped, or will, at its first failure
         self.has_near = False  # some tasks are to run where another one ran
@@ -217,6 +230,8 @@ class State:
         elif old >= _FIRST_ENDED:
             self.unfinished += 1
             group.unfinished += 1
+        if DONE in {old, new} and record.has_inputs:
+            self._count_reads(record, 0, record.own.reads, done=new == DONE)  # type: ignore[union-attr, arg-type]
 
     def task_placed(self, record: TaskRecord, before: int) -> None:
         """As `move_task`, for the step that every task takes: from ready to placed, or from waiting in a chain."""
@@ -242,6 +257,35 @@ class State:
         counts[old] -= 1
         counts[DONE] += 1
         self.unfinished -= 1
+        if record.own is not None and record.own.reads:
+            self._count_reads(record, 0, record.own.reads, done=True)  # type: ignore[arg-type]
+
+    def _count_reads(self, record: Record, index: int, files: Iterable[int], *, done: bool) -> None:
+        """An element that declares inputs has succeeded, or is as if it had not."""
+        workflow = record.group.workflow
+        if not done:
+            workflow.lives.wanted(files)
+            return
+        over = workflow.lives.read(files)
+        if over and workflow.lives.has_temporary:
+            self.last_reads += [LastRead(workflow.run, file, record.id, index) for file in over]
+
+    def count_reads_anew(self, workflow: Workflow) -> None:
+        """Count anew how many readers the files of a workflow have."""
+        lives = workflow.lives
+        lives.clear()
+        for record in workflow.group.records():
+            lives.has_temporary = lives.has_temporary or not record.spec.limits.keep
+            if record.group.workflow is not workflow:
+                continue  # the root's has the others in it
+            if type(record) is TaskRecord:
+                if record.state != DONE and record.own is not None:
+                    lives.wanted(record.own.reads)  # type: ignore[arg-type]
+                continue
+            array = cast("ArrayRecord", record)
+            for index in range(array.length) if array.has_inputs else ():
+                if array.states[index] != DONE:
+                    lives.wanted(array.files_of(index))
 
     def task_free(self, record: TaskRecord) -> None:
         """As `free`, for a loose task that waited."""
@@ -279,6 +323,10 @@ class State:
         record.states[start:stop] = bytes((new,)) * count
         self.unfinished -= ended
         record.group.unfinished -= ended
+        if record.has_inputs and (new == DONE or DONE in olds):
+            for index, old in enumerate(olds, start):
+                if DONE in {old, new}:
+                    self._count_reads(record, index, record.files_of(index), done=new == DONE)
 
     def _forbid(self, record: Record, olds: bytes, new: int) -> None:
         names = sorted({TaskState(old).name for old in olds})
@@ -322,6 +370,8 @@ class State:
         """Put a record with ready elements into the queue, under the key it has now."""
         queue = record.queue
         rank = 0.0
+        if record.priority and self.affinity is not None:
+            self.affinity.has_priorities = True
         if self.asks_policy:
             try:
                 rank = self.policies.placement.rank(record)
@@ -407,6 +457,7 @@ class State:
             self.affinity.roomy[executor.id] = executor
         if executor.id in self.open_executors:
             self.due = True  # a span that goes leaves more room, never less
+            self.vacant.got_room(executor.id)
         elif executor.id in self.executors:
             self.update_open(executor)
         if executor.pilot and not executor.spans:
@@ -475,7 +526,12 @@ class State:
     def update_open(self, executor: ExecutorRecord) -> None:
         """Keep the index of executors that may take something, after the room of one changed."""
         if executor.is_open():
-            self.open_executors.setdefault(executor.id, executor)
+            if executor.id not in self.open_executors:
+                self.open_executors[executor.id] = executor
+                self.vacant.opened(executor.id)
+                self.room.opened(executor.id)
+            else:
+                self.vacant.got_room(executor.id)
             self.due = True
             if self.affinity is not None:
                 self.affinity.roomy[executor.id] = executor

@@ -30,14 +30,17 @@ from bough.describe.plan import (
     file_writers,
     read_amount,
     read_growing,
+    read_keep,
     read_queue_name,
     read_site_names,
     read_switch,
     show_growing,
+    show_keep,
     without_gc,
 )
 from bough.describe.steps import ROOT, For, Step, What
 from bough.errors import InvalidWorkload, did_you_mean
+from bough.model.tasks import Keep
 
 
 class FlatTask(NamedTuple):
@@ -54,11 +57,12 @@ class FlatTask(NamedTuple):
     writes: tuple[str, ...] = ()
     memory_growth: float = 0  # times so much after each attempt that its limit ended
     timeout_growth: float = 0
-    monitors: tuple[str, ...] = ()  # as `model.monitor_text` reads them
+    monitors: tuple[str, ...] = ()  # as `model.monitoring.monitor_text` reads them
     sites: tuple[str, ...] = ()  # where it may run
     requires: str = ""  # of the executor's attributes
     queue: str = ""  # a named queue of the server
     idempotent: bool = True  # False: it never runs twice at the same time
+    keep: Keep = True  # False: what it writes is temporary; "later": it is written back in bulk
     line: int = 0  # where it begins, from 1; 0: it was not read from a text
 
 
@@ -66,7 +70,7 @@ NAME = re.compile(r"[\w.+@%~-]+\Z")
 _OPTION = re.compile(r"[A-Za-z_]\w*=")
 _OPTIONS = (
     *("after", "cores", "memory", "timeout", "retries", "in", "out", "monitor", "sites", "requires", "queue"),
-    "idempotent",
+    *("idempotent", "keep"),
 )
 _MONITOR = "monitor="
 _WORD = re.compile(r"(?:monitor|requires)='[^']*'(?=\s|\Z)|\S+")
@@ -122,6 +126,7 @@ def show_task(task: FlatTask) -> str:
         words.append(f"retries={task.retries}")
     words += [f"queue={task.queue}"] if task.queue else []
     words += [] if task.idempotent else ["idempotent=no"]
+    words += [] if task.keep is True else [f"keep={show_keep(task.keep)}"]
     if task.reads:
         words.append("in=" + show_paths(task.reads))
     if task.writes:
@@ -247,6 +252,7 @@ def _read_task(line: str, number: int, filename: str) -> FlatTask:
         requires="".join(said.get("requires", ())),
         queue="".join(said.get("queue", ())),
         idempotent="idempotent" not in said or bool(said["idempotent"]),
+        keep=read_keep(said["keep"][0]) if "keep" in said else True,
         line=number,
     )
 
@@ -312,6 +318,7 @@ _READERS: dict[str, Callable[[str, str], tuple[str, ...]]] = {
     "requires": lambda _, value: (read_quoted(value).strip(),),
     "queue": lambda _, value: (read_queue_name(value),),
     "idempotent": lambda option, value: ("yes",) if read_switch(option, value) else (),
+    "keep": lambda _, value: (show_keep(read_keep(value)),),
 }
 
 
@@ -400,5 +407,6 @@ def _plan_task(task: FlatTask, file: str) -> PlanTask:
         requires=task.requires,
         queue=task.queue,
         idempotent=task.idempotent,
+        keep=task.keep,
         where=Where(file, task.line),
     )

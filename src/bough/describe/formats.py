@@ -19,7 +19,7 @@ import msgspec
 from bough.describe.plan import Plan, PlanGroup, PlanTask, Verdict, Where, tidy, with_explicit_order, without_gc
 from bough.errors import InvalidWorkload, UserError
 from bough.model.bounds import in_plain_words
-from bough.model.plurals import counted
+from bough.model.texts.plurals import counted
 
 if TYPE_CHECKING:
     from bough.describe.wfformat import TraceReplay

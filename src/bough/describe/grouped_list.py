@@ -58,6 +58,7 @@ _TASK_KEYS = (
     "final",
     "memo",
     "idempotent",
+    "keep",
     "cores",
     "memory",
     "timeout",

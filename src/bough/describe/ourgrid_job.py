@@ -32,7 +32,7 @@ from typing import Literal, NamedTuple
 from bough.describe.plan import Plan, PlanTask, PlanTransfer, Where
 from bough.errors import BoughError
 from bough.model.commands.playpens import check_remote
-from bough.model.requirements import join_requirements, read_requirement
+from bough.model.sites.requirements import join_requirements, read_requirement
 
 _KINDS: dict[str, Literal["put", "store", "get"]] = {"put": "put", "store": "store", "get": "get"}
 RETRIES = 2  # a task fails after three failed copies

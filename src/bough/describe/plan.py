@@ -6,8 +6,8 @@ of a group ("Night_0/Field_0_1") or the name of a task, which is unique in the p
 
 Descriptions write attributes of tasks as key=value. `release`, `affinity`, `final`, `memo` are yes or no; `cores`,
 `memory`, `timeout`, `retries`, `priority` amounts, `after`, `queue` and `name` texts; `monitor` is a text of
-`model.monitor_text`, and may be given several times; every other key is the user's own. What is written reads back as
-the same task.
+`model.monitoring.monitor_text`, and may be given several times; every other key is the user's own. What is written
+reads back as the same task.
 Rule: everything knows the line it was read from, so that every mistake is reported with file and line.
 """
 
@@ -44,7 +44,8 @@ from bough.model.bounds import (
 from bough.model.commands.playpens import check_remote
 from bough.model.files import is_url
 from bough.model.ids import read_bytes, read_seconds, split_growth
-from bough.model.requirements import RequirementText, read_requirement
+from bough.model.sites.requirements import RequirementText, read_requirement
+from bough.model.tasks import LATER, Keep
 
 MOST_DEEP = 100  # groups in groups
 
@@ -103,6 +104,7 @@ class PlanTask(msgspec.Struct, omit_defaults=True):
     requires: str = ""  # of the executor's attributes
     queue: QueueRef = ""  # the named queue of the server that it goes through
     idempotent: bool = True  # False: it never runs twice at the same time
+    keep: Keep = True  # False: what it writes is temporary; "later": it is written back in bulk
     transfers: Transfers = []  # of a task in a playpen: put, store or get; the path here, the name there, a condition
     playpen: bool = False  # it runs in an empty folder of its own
     where: Where = NOWHERE
@@ -236,7 +238,7 @@ def _check_where(task: PlanTask) -> None:
 @functools.lru_cache(maxsize=1000)
 def check_monitors(texts: tuple[str, ...]) -> None:
     """Refuse monitors that cannot be read, with the one that is wrong; many tasks have the same."""
-    from bough.model.monitor_text import read_plan  # few descriptions have monitors
+    from bough.model.monitoring.monitor_text import read_plan  # few descriptions have monitors
 
     for text in texts:
         if "\n" in text:
@@ -450,8 +452,8 @@ def put_on_task(task: PlanTask, key: str, value: str) -> None:
         task.after = [*task.after, *filter(None, value.split(","))]
     elif key in MONITORS:
         task.monitors = [*task.monitors, *value.split("\n")]
-    elif key in _WHERE:
-        setattr(task, key, _WHERE[key](value))
+    elif key in _READERS:
+        setattr(task, key, _READERS[key](value))
     elif key.startswith("env.") and key != "env.":
         task.env = {**task.env, key[4:]: value}
     elif not key:
@@ -469,6 +471,7 @@ def of_task(task: PlanTask) -> Iterator[tuple[str, str]]:
     for key in _SWITCHES:
         if getattr(task, key) is not (key in _USUALLY_ON):
             yield key, "no" if key in _USUALLY_ON else "yes"
+    yield from [("keep", show_keep(task.keep))] if task.keep is not True else []
     for key in _TASK_AMOUNTS:
         value = getattr(task, key)
         if value != (1 if key == "cores" else 0):
@@ -527,19 +530,35 @@ def read_site_names(value: str) -> list[str]:
     return names
 
 
-_WHERE: dict[str, Callable[[str], list[str] | str]] = {
-    "sites": read_site_names,
-    "requires": str.strip,
-    "queue": read_queue_name,
-}
-
-
 def read_switch(key: str, value: str) -> bool:
     """Whether a value says yes; ValueError says what would be right."""
     found = _YES.get(value.lower())
     if found is None:
         raise ValueError(f"{key}={value}: expected yes or no")
     return found
+
+
+def read_keep(value: str) -> Keep:
+    """Whether outputs are kept, and when; ValueError says what would be right."""
+    if value.lower() == LATER:
+        return LATER
+    try:
+        return read_switch("keep", value)
+    except ValueError:
+        raise ValueError(f"keep={value}: expected yes, no or later") from None
+
+
+_READERS: dict[str, Callable[[str], list[str] | str | bool]] = {
+    "sites": read_site_names,
+    "requires": str.strip,
+    "queue": read_queue_name,
+    "keep": read_keep,
+}
+
+
+def show_keep(keep: Keep) -> str:
+    """The same as descriptions write it."""
+    return keep if isinstance(keep, str) else "yes" if keep else "no"
 
 
 def read_amount(key: str, value: str) -> Any:

@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 
 from bough.describe.plan import MONITORS, Plan, PlanGroup, PlanTask, Where, put_on_group, put_on_task
 from bough.errors import InvalidWorkload, UserError
-from bough.model.plurals import counted
+from bough.model.texts.plurals import counted
 
 Vector = tuple[Any, ...]
 _OPTIONS = ("limit", "retries", "timeout", "match", "barrier", "pipeline", *MONITORS)

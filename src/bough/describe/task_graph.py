@@ -22,9 +22,9 @@ _FEW = 64  # dependencies that a joint would save, before it is worth its place
 
 
 class GraphNode(NamedTuple):
-    """A task, or the begin or the end of a group."""
+    """A task, or the begin or the end of a group; the end is when others may begin, if a task of it releases them."""
 
-    kind: str  # "task", "begin", "end"
+    kind: str  # "task", "begin", "end", "whole": the end of all in it, whatever is released
     id: int
 
 
@@ -109,10 +109,10 @@ class Ordering:
     def _behind(self, node: GraphNode, begins: _Begins) -> list[GraphNode]:
         if node.kind == "begin":
             return [*self._group_waits[node.id], *begins(self._above[node.id])]
-        if node.id in self._released:
+        if node.kind == "end" and node.id in self._released:
             return [GraphNode("task", task) for task in self._released[node.id]]
         inner = [GraphNode("task", task) for task in self._tasks.get(node.id, ())]
-        inner += [GraphNode("end", group) for group in self._inside.get(node.id, ())]
+        inner += [GraphNode(node.kind, group) for group in self._inside.get(node.id, ())]
         return inner or begins(node.id)
 
 
@@ -159,7 +159,10 @@ class RecordedTask:
     cores: float = 1
     priority: int = 0
     seconds: float | None = None
+    submitted: float | None = None
     started: float | None = None
+    staged: float = 0.0  # seconds for moving its files, beside those in which it ran
+    tried: float = 0.0  # seconds of tries before the one that counts
     cpu: float | None = None  # seconds
     memory: int | None = None  # bytes
     host: str = ""
@@ -178,12 +181,27 @@ class RunMachine:
 
 
 @dataclass(slots=True)
+class RunExecutor:
+    """An executor that took part: of which site and host, and when it was there."""
+
+    id: int
+    site: str
+    host: str
+    cores: float
+    memory: int = 0
+    joined: float = 0.0
+    left: float | None = None
+
+
+@dataclass(slots=True)
 class TaskGraph:
     """A workflow, and how it ran."""
 
     name: str
     tasks: list[RecordedTask] = field(default_factory=list)
     machines: list[RunMachine] = field(default_factory=list)
+    executors: list[RunExecutor] = field(default_factory=list)
+    policy: str = ""
     opened: float | None = None  # instants; None: it has not run
     closed: float | None = None
 

@@ -17,18 +17,19 @@ import msgspec
 
 from bough import logs
 from bough.errors import BoughError, UserError
-from bough.executor.devices import DevicePool, find_gpus
-from bough.executor.machine_capacity import machine_attributes, machine_memory
+from bough.executor.host.devices import DevicePool, find_gpus
+from bough.executor.host.machine_capacity import machine_attributes, machine_memory
 from bough.executor.worker_protocol import ATTRIBUTES
 from bough.model.bounds import Finite, within
 from bough.model.ids import ExecutorId, read_bytes, read_seconds
-from bough.model.requirements import AttributeName, Attributes, AttributeText
-from bough.model.resources import OWN_PYTHON, Needs
-from bough.model.site_specs import ExecutorsPerHost, PilotId, drains_before
+from bough.model.sites.requirements import AttributeName, Attributes, AttributeText
+from bough.model.sites.resources import OWN_PYTHON, Needs
+from bough.model.sites.site_specs import ExecutorsPerHost, PilotId, drains_before
 from bough.wire.client_messages import VERSION
 from bough.wire.executor_messages import ExecutorHello, ExecutorWelcome
 
 CONTAINER_COMMAND = "BOUGH_CONTAINER_COMMAND"  # see `model.commands.containers`
+WAIT = 0.25  # seconds for which outputs are gathered that are written back later
 _ENDING = 6.0  # seconds before its end in which it ends what still runs
 
 
@@ -46,6 +47,9 @@ class ExecutorLifetime(NamedTuple):
     cache_size: int = 0  # bytes of that cache, 0: the usual bound
     eviction: str = ""  # what a full cache gives up, empty: the usual policy
     peers: bool = True  # other executors may take contents from here
+    shared_dir: str = ""  # a folder that all hosts of its site see, empty: none
+    shared_size: int = 0  # bytes of the contents kept in it, 0: the usual bound
+    gather: float = WAIT  # seconds for which outputs that are written back later are gathered
 
     @property
     def leaves_at(self) -> float:
@@ -93,28 +97,49 @@ _USAGE = (
     "usage: python -m bough.executor --server ADDRESS"
     " [--cores N] [--memory BYTES] [--gpus N] [--pin yes|no] [--resource NAME=AMOUNT]... [--site NAME]"
     " [--attribute NAME=VALUE]... [--container-command TEXT]"
-    " [--until SECONDS_SINCE_1970] [--idle-timeout TIME] [--give-up TIME] [--work DIR]"
+    " [--until SECONDS_SINCE_1970] [--idle-timeout TIME] [--give-up TIME] [--gather TIME] [--work DIR]"
     " [--cache-dir DIR] [--cache-size BYTES] [--eviction POLICY] [--peers yes|no]"
+    " [--shared-dir DIR] [--shared-size BYTES]"
     " [--allow-commands yes|no] [--pilot N] [--executors N] [--log-level LEVEL]"
 )
 
-_TEXTS = {"--server": "server", "--site": "site", "--work": "work", "--cache-dir": "cache_dir"}
+_TEXTS = {
+    "--server": "server",
+    "--site": "site",
+    "--work": "work",
+    "--cache-dir": "cache_dir",
+    "--shared-dir": "shared_dir",
+}
 _NUMBERS = {"--cores": "cores", "--until": "until"}
-_TIMES = {"--idle-timeout": "idle", "--give-up": "give_up"}
-_SIZES = frozenset({"--memory", "--cache-size", "--eviction", "--peers"})
+_TIMES = {"--idle-timeout": "idle", "--give-up": "give_up", "--gather": "gather"}
+_SIZES = frozenset({"--memory", "--cache-size", "--shared-size", "--eviction", "--peers"})
 
 
 class ExecutorOptions:
     """What an executor is told when it is started."""
 
     __slots__ = (
-        *("allows_commands", "attributes", "cache_dir", "cache_size", "cores", "eviction", "executors", "give_up"),
-        *("gpus", "idle", "memory", "named", "peers", "pilot", "pin", "server", "site", "until", "work"),
+        *("allows_commands", "attributes", "cache_dir", "cache_size", "cores", "eviction", "executors", "gather"),
+        *(
+            "give_up",
+            "gpus",
+            "idle",
+            "memory",
+            "named",
+            "peers",
+            "pilot",
+            "pin",
+            "server",
+            "shared_dir",
+            "shared_size",
+            "site",
+        ),
+        *("until", "work"),
     )
 
     def __init__(self, words: list[str]) -> None:
-        self.server = self.work = self.cache_dir = self.eviction = ""
-        self.cache_size = 0
+        self.server = self.work = self.cache_dir = self.eviction = self.shared_dir = ""
+        self.cache_size = self.shared_size = 0
         self.peers = True
         self.site = "local"
         self.cores = float(os.cpu_count() or 1)
@@ -127,6 +152,7 @@ class ExecutorOptions:
         self.pilot = PilotId(0)
         self.executors = 1  # that share what there is, see `siblings`
         self.give_up = 86400.0
+        self.gather = WAIT
         if len(words) % 2:
             raise SystemExit(_USAGE)
         for word, value in zip(words[::2], words[1::2], strict=True):
@@ -166,6 +192,8 @@ class ExecutorOptions:
             self.peers = value == "yes"
         elif word == "--cache-size":
             self.cache_size = read_bytes(value)
+        elif word == "--shared-size":
+            self.shared_size = read_bytes(value)
         else:
             self.eviction = check_eviction(value)
 
@@ -207,6 +235,9 @@ def read_capacity_and_lifetime(options: ExecutorOptions) -> tuple[Needs, Executo
         options.cache_size,
         options.eviction,
         options.peers,
+        options.shared_dir,
+        options.shared_size,
+        options.gather,
     )
 
 

@@ -23,8 +23,6 @@ from msgspec.structs import replace
 
 from bough import logs, private
 from bough.errors import BoughError, PeerLost
-from bough.executor.descriptors import Descriptors
-from bough.executor.devices import DevicePool
 from bough.executor.executor_options import (
     ExecutorLifetime,
     ExecutorOptions,
@@ -34,13 +32,15 @@ from bough.executor.executor_options import (
     read_capacity_and_lifetime,
     shares_store,
 )
+from bough.executor.host.descriptors import Descriptors
+from bough.executor.host.devices import DevicePool
 from bough.executor.reports import Reports
 from bough.executor.server_connection import ServerConnection, connect
 from bough.model.blobs import is_blob
 from bough.model.events.news import WorkFailed, WorkReturned
 from bough.model.ids import SpanId
 from bough.model.outcomes import Cause, Failure
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.movers.value_places import MEMORY, VALUES
 from bough.wire.client_messages import Blob, Refused
 from bough.wire.executor_messages import (
@@ -70,13 +70,14 @@ from bough.wire.framing import News, frame
 
 if TYPE_CHECKING:
     from bough.executor.probes.task_probes import TaskProbes
-    from bough.executor.slots import Slots
+    from bough.executor.slots.slots import Slots
 
 
 TICK = 0.05  # seconds between looks at what runs
 _SILENCE = 5.0  # seconds after which the server is told that we live
 _LOST_GRACE = 1.0  # seconds that running tasks get when the server has disconnected
 _LAST_REPORTS = 2.0  # seconds to wait until the last reports are acknowledged
+_LAST_OUTPUTS = 20.0  # the same if outputs are to be written back
 _SAVING = 2.0  # seconds of grace that are worth asking for checkpoints
 _GIVE_UP = 5.0  # seconds after the grace in which processes must have died of KILL
 _TOGETHER = 0.3  # seconds within which a signal to a whole job has reached all of it
@@ -193,7 +194,7 @@ class Executor:
     def run(self) -> int:
         """Serve until told to leave, or left alone; the exit code."""
         self._connect_first()
-        import bough.executor.slots  # noqa: F401 -- while the server reads the hello
+        import bough.executor.slots.slots  # noqa: F401 -- while the server reads the hello
 
         while self._exit is None:
             self._round()
@@ -232,6 +233,9 @@ class Executor:
         report = self._reports.cut()
         if report is not None and self._welcomed:  # before, older ones must go first
             self._send(report)
+        if self._slots is not None and self._staging.outputs.is_gathering and self._welcomed:
+            departs = self._leaving or bool(self._departure.reason) or self._departure.draining
+            self._staging.outputs.write_back(idle=self._slots.rests, hurry=departs)
         if self._welcomed and now - self._spoke >= self._silence:
             self._send(frame(Heartbeat()))
         if self._connection is None or self._is_service:
@@ -265,7 +269,7 @@ class Executor:
                 self._consider_leaving(slots, now)
         if self._leaving and self._leave_at is None and (slots.empty or now >= self._give_up_at):
             slots.end_rest()
-            self._leave_at = now + _LAST_REPORTS
+            self._leave_at = now + (_LAST_OUTPUTS if self._staging.outputs.is_gathering else _LAST_REPORTS)
 
     def _tell_of_space(self, slots: Slots) -> None:
         """Say which spans wait for space on the disk of the store, whenever these are others."""
@@ -456,9 +460,9 @@ class Executor:
         # late: nothing of this is needed before the hello, and users wait for that
         from bough.executor.files.sandbox import ExecutorFolder
         from bough.executor.files.staging import Staging
-        from bough.executor.preloader import Preloader
-        from bough.executor.slot import work_preloaded
-        from bough.executor.slots import Slots
+        from bough.executor.slots.preloader import Preloader
+        from bough.executor.slots.slot import work_preloaded
+        from bough.executor.slots.slots import Slots
         from bough.executor.task_reports import TaskReports
         from bough.executor.task_socket import TaskSocket
 
@@ -587,7 +591,11 @@ class Executor:
 
     def _finish(self, anyway: bool) -> None:
         """Exit once all was heard, or cannot be; what was not heard is kept in a file."""
-        if not anyway and self._connection is not None and self._reports.unheard():
+        if (
+            not anyway
+            and self._connection is not None
+            and (self._reports.unheard() or self._staging.outputs.is_gathering)
+        ):
             return
         assert self._welcome is not None
         if not self._welcome.embedded:

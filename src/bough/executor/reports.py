@@ -19,7 +19,8 @@ from bough.wire.framing import News
 
 MOST_WRITTEN = 64 << 10  # bytes that a task wrote to a stream that are sent with its report
 MOST_TOGETHER = 4 << 20  # bytes of all that the tasks of one piece of news wrote that are
-MOST_INLINE = 16 << 20  # bytes of a result that goes with its report to a server that cannot read it as a file
+# bytes of a result that goes with its report to a server that cannot read it as a file; bigger ones are contents
+MOST_INLINE = 1 << 20
 
 
 def inlined(news: WorkSucceeded, results: ResultFile) -> WorkSucceeded | WorkFailed:
@@ -33,6 +34,11 @@ def inlined(news: WorkSucceeded, results: ResultFile) -> WorkSucceeded | WorkFai
         detail = news.details[0] if news.details else None
         return WorkFailed(news.span, news.start, Failure(Cause.EXCEPTION, text, site=True), detail)
     return replace(news, results=data)
+
+
+def are_long(*streams: Stream | None) -> bool:
+    """Whether one of them is too long to be sent with its report."""
+    return any(stream is not None and stream.length > MOST_WRITTEN for stream in streams)
 
 
 def with_streams(news: News) -> News:

@@ -11,9 +11,9 @@ import os
 import signal
 from collections.abc import Sequence
 
-from bough.executor.devices import find_gpus
 from bough.executor.executor_options import ExecutorOptions
-from bough.executor.processes import die_with_parent
+from bough.executor.host.devices import find_gpus
+from bough.executor.host.processes import die_with_parent
 
 
 def share_of(total: int, parts: int, which: int) -> tuple[int, int]:

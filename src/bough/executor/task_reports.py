@@ -1,9 +1,9 @@
 """Numbers that running tasks report of themselves (`bough.here().report`), as observations, few of them.
 
 They join the same series as those that metrics find in what a task prints, and the last of them are kept as lines,
-which monitors read (`model.monitors.reported_line`). The first ones of a series are told as soon
+which monitors read (`model.monitoring.monitors.reported_line`). The first ones of a series are told as soon
 as 0.2 s have passed since the last time, so that a script sees them at once; later ones as
-`executor.monitors.thinning` says.
+`executor.monitors.evaluation.thinning` says.
 
 Rules: what a task can make others keep is bounded, however fast it reports. All that it reported is told before the
 news of its end.
@@ -14,13 +14,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from bough.executor.monitors.thinning import NEVER, Series
+from bough.executor.monitors.evaluation.thinning import NEVER, Series
 from bough.executor.reports import Reports
 from bough.model.bounds import MOST_TASKS
 from bough.model.events.news import CallsEnded, WorkFailed, WorkObserved, WorkReturned, WorkStopped, WorkSucceeded
 from bough.model.ids import SpanId
-from bough.model.monitors import MOST_REPORTED_LINES, reported_line
-from bough.model.observations import Observation, Points
+from bough.model.monitoring.monitors import MOST_REPORTED_LINES, reported_line
+from bough.model.monitoring.observations import Observation, Points
 from bough.wire.framing import News
 from bough.wire.here_questions import MOST_REPORTED, Report
 

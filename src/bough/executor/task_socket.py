@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bough import private
-from bough.executor.descriptors import Descriptors
+from bough.executor.host.descriptors import Descriptors
 from bough.model.bounds import Count, in_plain_words
 from bough.model.ids import RecordId, SpanId
 from bough.wire.executor_messages import TaskAnswer, TaskRequest

@@ -16,13 +16,13 @@ import os
 
 import msgspec
 
-from bough.executor.devices import TaskDevices
+from bough.executor.host.devices import TaskDevices
 from bough.model.events.news import CallsEnded, WorkFailed, WorkReturned, WorkStopped, WorkSucceeded
 from bough.model.ids import Seconds, SpanId
-from bough.model.outcomes import EndedEarly, Failure
+from bough.model.outcomes import EndedEarly, Failure, Staged
 from bough.wire.client_messages import Blob
 from bough.wire.executor_messages import RunSpan
-from bough.wire.file_messages import MadeFile
+from bough.wire.file_messages import HeldOutputs, MadeFile
 from bough.wire.framing import Frames
 
 # the cells of the shared memory
@@ -98,6 +98,7 @@ class StageInputs(msgspec.Struct, frozen=True, array_like=True, tag="b"):
     index: int
     paths: list[str]
     fresh: list[str] = []  # those that are sent even if their content is here
+    in_place: bool = False  # it runs in the submitter's directory, and these are not there
 
 
 class InputsStaged(msgspec.Struct, frozen=True, array_like=True, tag="bb"):
@@ -109,7 +110,9 @@ class InputsStaged(msgspec.Struct, frozen=True, array_like=True, tag="bb"):
     error: str = ""
     of_site: bool = False
     folders: list[str] = []  # those of the paths whose content is the archive of a folder
-    moved: tuple[int, int, int] = (0, 0, 0)  # bytes that were in the host's cache, came from peers, from the server
+    moved: Staged = Staged()  # where they came from
+    lost: str = ""  # the path of one that another task had made, and that is nowhere any more
+    full: bool = False  # the disk is
 
 
 class StoreOutputs(msgspec.Struct, frozen=True, array_like=True, tag="o"):
@@ -120,6 +123,9 @@ class StoreOutputs(msgspec.Struct, frozen=True, array_like=True, tag="o"):
     index: int
     files: list[MadeFile]
     locals: list[str]  # where they lie here, in the same order
+    must: bool = False  # the server must have them: they cannot be held here
+    temporary: bool = False  # they may be held here
+    later: HeldOutputs | None = None  # they may be held here until they are written back: as what
 
     def local(self, digest: bytes) -> str:
         """Where a content lies here; empty: nowhere."""
@@ -134,6 +140,7 @@ class OutputsStored(msgspec.Struct, frozen=True, array_like=True, tag="oo"):
     times: list[int]
     error: str = ""
     places: list[str] = []  # of what a task wrote to its streams: where the server keeps it
+    later: bool = False  # they are held here, and the server gets them later
 
 
 class TaskPlace(msgspec.Struct, frozen=True, array_like=True):
@@ -191,18 +198,8 @@ Verdict = Failure | EndedEarly | None  # with which an element is ended; None: n
 Answer = InputsStaged | OutputsStored | ElementJudged
 
 ToWorker = Blob | WorkerSpan | WorkerStop | WorkerVerdict | WorkerQuit | Answer
-FromWorker = (
-    WorkSucceeded
-    | CallsEnded
-    | WorkFailed
-    | WorkReturned
-    | WorkStopped
-    | WorkerDone
-    | StageInputs
-    | StoreOutputs
-    | ElementBegan
-    | ElementEnded
-)
+WorkerNews = WorkSucceeded | CallsEnded | WorkFailed | WorkReturned | WorkStopped
+FromWorker = WorkerNews | WorkerDone | StageInputs | StoreOutputs | ElementBegan | ElementEnded
 
 
 def to_worker_frames() -> Frames[ToWorker]:

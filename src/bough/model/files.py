@@ -231,3 +231,21 @@ def leads_outside(text: str, cwd: str, directory: str) -> bool:
 def is_below(path: str, directory: str) -> bool:
     """Whether a path is a directory or lies in it."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+# --- big values of functions ----------------------------------------------------------------------------
+
+VALUES: Final = "/bough-value/"  # a path that begins so is no file of anybody: it names a content by its digest
+
+
+def value_path(digest: bytes) -> str:
+    """What a call names a buffer of its arguments by that its client has sent to the server."""
+    return VALUES + digest.hex()
+
+
+def value_digest(path: str) -> bytes:
+    """The digest that such a path names; empty: it is another path."""
+    name = path.removeprefix(VALUES)
+    if name == path or len(name) != 64 or set(name) - set("0123456789abcdef"):
+        return b""
+    return bytes.fromhex(name)

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterable, Sequence
 
 from bough.model.ids import DIGEST_SIZE, MemoKey
+from bough.model.outcomes import Output, ResultFile, Results
 from bough.model.tasks import Page
 
 _SUCCESS = struct.Struct("<cQQQ")
@@ -59,6 +60,17 @@ def array_mark(runs: Sequence[tuple[int, int, int, int]]) -> bytes:
         held = (record, start, length, attempt)
     if held:
         digest.update(_RUN.pack(*held))
+    return digest.digest()
+
+
+def digest_of_made(outputs: Sequence[Output], results: Results) -> bytes:
+    """What stands for all that a task made; empty if the content of some of it is not known."""
+    if not outputs or not all(output.digest for output in outputs) or isinstance(results, ResultFile):
+        return b""
+    digest = hashlib.blake2b(results or b"", digest_size=DIGEST_SIZE)
+    for output in sorted(outputs, key=lambda output: (output.path, output.slot)):
+        path = output.path.encode()
+        digest.update(struct.pack("<I", len(path)) + path + output.digest)
     return digest.digest()
 
 

@@ -34,6 +34,8 @@ class Cause(enum.StrEnum):
     DIED = "died"  # a function ended its worker: by a crash, a signal, os._exit
     GIVEN_BACK = "given back"  # ended for a reason that is not its own: its site left, its executor was stopped
     MONITOR = "monitor"  # a monitor, or a rule about a population, ended it as a failure
+    NO_SPACE = "no space"  # the disk where its files are brought to was full: it waits until there is space somewhere
+    INPUT_LOST = "input lost"  # a file that another task had made is nowhere any more: it is made again first
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
@@ -50,6 +52,7 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     traceback: Excerpt = ""  # of a function's exception: the user's frames
     parameters: Excerpt = ""  # what the function was called with, or the values of a sweep, shortened
     restarts: Count = 0  # a monitor wants another attempt, which costs no retry, if this one is not beyond so many
+    lost: FilePath = ""  # for INPUT_LOST: the file
 
 
 class Stream(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -75,6 +78,8 @@ class Output(msgspec.Struct, frozen=True, array_like=True, gc=False):
     mtime_ns: Whole
     digest: Digest = b""  # of its content, where a server keeps that; empty: it was written in its place
     folder: bool = False  # a folder: its content is an archive, its size and time are those of all that is in it
+    kept: bool = True  # False: it is temporary, stays where it was made, and goes with its last reader
+    later: bool = False  # its task succeeded before it was safe: the executor writes it back with others
 
 
 class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -86,6 +91,10 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False):
     from_peers: Count = 0
     from_origin: Count = 0
     sent: Count = 0  # bytes of outputs
+    from_shared: Count = 0  # bytes of inputs from the shared store of its site
+    hits: Count = 0  # inputs that were in the cache of its host
+    peer_hits: Count = 0  # inputs that came from peers, or from the shared store
+    misses: Count = 0  # inputs of which the server sent something
 
 
 class Detail(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):

@@ -29,8 +29,18 @@ Call = tuple[Sequence[Any], dict[str, Any]]
 # Modules of ours that pickles in stores name, and where their contents are now.
 FORMER: Final = {
     "bough.api.completed": "bough.api.futures.completed",
+    "bough.api.submit.checkpoint_options": "bough.api.submit.task_options.checkpoint_options",
     "bough.driver.stages": "bough.driver.job_bundles",
     "bough.executor.failures": "bough.executor.worker.serialisation",
+    "bough.model.monitors": "bough.model.monitoring.monitors",
+    "bough.model.population_rules": "bough.model.monitoring.population_rules",
+    "bough.sim.availability_traces": "bough.sim.platforms.availability_traces",
+    "bough.sim.batch_waits": "bough.sim.platforms.batch_waits",
+    "bough.sim.link_specs": "bough.sim.platforms.link_specs",
+    "bough.sim.platform": "bough.sim.platforms.platform",
+    "bough.sim.run_time_models": "bough.sim.models.run_time_models",
+    "bough.sim.simulated_executor": "bough.sim.platforms.simulated_executor",
+    "bough.sim.simulated_site": "bough.sim.platforms.simulated_site",
 }
 
 

@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Final, overload
 
-from bough.model.ranges import Ranges, runs_of
+from bough.model.arrays.ranges import Ranges, runs_of
 
 
 class TaskState(enum.IntEnum):

@@ -7,15 +7,16 @@ them. Rule: a spec never changes once it is submitted, unless the workflow's des
 from __future__ import annotations
 
 import enum
+from typing import Final, Literal
 
 import msgspec
 
-from bough.model.array_indices import index_label
+from bough.model.arrays.array_indices import index_label
+from bough.model.arrays.element_reads import ElementReads
 from bough.model.bounds import Count, Duration, Factor, FilePath, Index, Label, Name, Whole
 from bough.model.checkpoints import CheckpointPlan
-from bough.model.element_reads import ElementReads
 from bough.model.ids import ROOT, BlobId, FileId, GroupId, MemoKey, RecordId
-from bough.model.resources import ONE_CORE, Needs
+from bough.model.sites.resources import ONE_CORE, Needs
 
 
 class Kind(enum.IntEnum):
@@ -50,6 +51,10 @@ class Dep(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.on >= On.GROUP
 
 
+Keep = bool | Literal["later"]  # whether outputs are kept; "later": they are, and are written back in bulk
+LATER: Final = "later"
+
+
 class Limits(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
     """What ends a task, and how often it is tried. Shared by tasks with equal settings."""
 
@@ -63,6 +68,8 @@ class Limits(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, g
     memory_growth: Factor = 0  # times so much memory, needed and allowed, after an attempt that this limit ended
     timeout_growth: Factor = 0  # times so much time after an attempt that the timeout ended
     idempotent: bool = True  # it may run twice at the same time: see `core.scheduling.replication`
+    # False: what it writes is temporary, see `core.data.file_lives`; later: see `core.records.indexes.unsaved_outputs`
+    keep: Keep = True
 
 
 NO_LIMITS = Limits()
@@ -76,7 +83,7 @@ class TaskExtras(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
     same_host_as: Count = 0  # a record it waits for: it runs on the host where that succeeded, while that is there
     host: Label = ""  # it runs on this host, while that is there
     attributes: tuple[tuple[Name, Label], ...] = ()  # the user's own
-    watch: BlobId = BlobId(b"")  # what watches it while it runs, see `model.monitors`; empty: nothing
+    watch: BlobId = BlobId(b"")  # what watches it while it runs, see `model.monitoring.monitors`; empty: nothing
     checkpoint: CheckpointPlan | None = None  # how it saves its state before it is ended for a reason not its own
 
 
@@ -105,6 +112,7 @@ class TaskSpec(msgspec.Struct, frozen=True, array_like=True, tag="t", gc=False):
     extras: TaskExtras = NO_EXTRAS
     reads: tuple[FileRef, ...] = ()  # declared inputs
     always: bool = False  # it may reuse a success of any earlier run, also of one that ended well
+    fresh: Count = 0  # so many of the last of `reads` are sent for each attempt anew: where they are does not count
 
 
 class Page(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -114,6 +122,7 @@ class Page(msgspec.Struct, frozen=True, array_like=True, gc=False):
     stop: Index
     data: bytes
     files: bytes = b""  # of what is fed: what its elements read and write, see `model.files.Manifest`
+    reads: ElementReads | None = None  # of what is fed: which of them each element reads, by path; for the core alone
 
 
 class Reuse(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -155,7 +164,7 @@ class ArraySpec(msgspec.Struct, frozen=True, array_like=True, tag="a"):
     fed: bool = False  # a generator feeds it, endless or not: successes are forgotten
     extras: TaskExtras = NO_EXTRAS
     always: bool = False  # as of a task
-    indices: Name = ""  # as the submitter wrote them, see `model.array_indices`; empty: from 0 up
+    indices: Name = ""  # as the submitter wrote them, see `model.arrays.array_indices`; empty: from 0 up
     reads: ElementReads | None = None  # declared inputs by element, if there are any
 
 

@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from bough.errors import BadValue, WrongType
-from bough.model import monitors as m
 from bough.model.bounds import Count, Duration, FilePath, Finite, Name, ShortName, shown, within
 from bough.model.ids import read_bytes, read_seconds
-from bough.model.monitor_text import name_in, read_action, signal_number
-from bough.model.monitors import AddTag as Tag
-from bough.model.monitors import Emit, Fail, Finish, Restart
+from bough.model.monitoring import monitors as m
+from bough.model.monitoring.monitor_text import name_in, read_action, signal_number
+from bough.model.monitoring.monitors import AddTag as Tag
+from bough.model.monitoring.monitors import Emit, Fail, Finish, Restart
 from bough.monitors.remote_monitor import Remote
 
 __all__ = [

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from bough.errors import BadValue
 from bough.model.bounds import within
-from bough.model.population_rules import PopulationRule, check_rule
+from bough.model.monitoring.population_rules import PopulationRule, check_rule
 from bough.monitors import Metric
 
 

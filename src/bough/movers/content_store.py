@@ -6,6 +6,7 @@ content is named by the digest of its bytes, and `has` is true only when all of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 
@@ -37,6 +38,9 @@ class ContentStore(Protocol):
 
     def read(self, digest: bytes, offset: int, length: int, /) -> bytes:
         """A piece of a content; StoreFailed when it cannot be read."""
+
+    def put_many(self, contents: Sequence[tuple[bytes, bytes]], /) -> None:
+        """Keep small contents, by digest; those that are not what their digest says are left out."""
 
     def receive(self, digest: bytes = b"", /) -> IncomingContent:
         """Begin to write a content; without a digest its name is known only at the end."""

@@ -200,6 +200,8 @@ class _Unpacking:
         self._make_folders(name.rpartition("/")[0])
         self._others.add(name)
         if member.issym():
+            if not member.linkname or "\0" in member.linkname:
+                raise BadArchive(f"the archive has a link {name!r:.80} that leads nowhere")
             if not self._any_links and not stays_inside(name, member.linkname):
                 raise BadArchive(f"the archive has a link {name!r:.80} that leads out of it")
             self._links[name] = member.linkname

@@ -1,4 +1,4 @@
-"""How the bytes of files move on one machine: digest, link or copy, into a content store and out of it.
+"""How the bytes of files move on one machine: digest, link or copy, into a content store and out; what patterns match.
 
 Client, executor and server share it. Rule: a path holds a complete file or none; a copy is written under a hidden name
 beside its path first.
@@ -9,17 +9,22 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bough import private
 from bough.folder_state import folder_state
+from bough.model.files import matches
 from bough.model.outcomes import kept_time
 from bough.wire.file_messages import DIGEST, PIECE
 
 if TYPE_CHECKING:
     from bough.movers.content_store import ContentStore
+
+
+_EPOCH: Final = 946_684_800  # marks are even seconds from then on: every file system can keep them
 
 
 class ContentCopy(NamedTuple):
@@ -30,6 +35,7 @@ class ContentCopy(NamedTuple):
     hidden: str
     mode: int = 0o644
     folder: bool = False  # the content is the archive of one
+    time: int = 0  # nanoseconds: of its last change, if that is to be kept
 
 
 def put(content: str, path: str) -> None:
@@ -45,6 +51,42 @@ def put(content: str, path: str) -> None:
         else:
             return
     shutil.copy(content, path)
+
+
+def mark_of(digest: bytes) -> int:
+    """The time of change, in seconds, by which a file with a content is known to be as it was brought."""
+    return _EPOCH + 2 * (int.from_bytes(digest[:4], "big") >> 4)
+
+
+def is_brought(path: str, digest: bytes, size: int) -> bool:
+    """Whether what lies at a path is a copy as `bring_to_place` made it, and nobody has changed since."""
+    try:
+        state = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(state.st_mode) and state.st_size == size and int(state.st_mtime) == mark_of(digest)
+
+
+def bring_to_place(content: str, digest: bytes, path: str, hidden: str) -> None:
+    """A copy of a content at a path, where its user may do with it as he likes; marked, so that it can be known."""
+    import shutil  # late: executors and servers start without it
+
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    try:
+        shutil.copyfile(content, hidden)
+        os.utime(hidden, (mark_of(digest), mark_of(digest)))
+        os.replace(hidden, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(hidden)
+        raise
+
+
+def expand(pattern: str) -> list[str]:
+    """The paths that match an absolute pattern now, as `model.files.matches` means it, in order."""
+    import glob  # few commands have patterns
+
+    return sorted({path for path in glob.iglob(pattern, recursive=True) if matches(path, pattern)})
 
 
 def digest_of(path: str) -> bytes:
@@ -109,6 +151,55 @@ def give_out(store: ContentStore, copies: Sequence[ContentCopy]) -> list[int]:
     return [times[at] for at in range(len(copies))]
 
 
+def write_together(files: Sequence[tuple[bytes, ContentCopy]]) -> None:
+    """Write files to their paths, as `give_out` does, and on the disk when this returns: each folder is synced once.
+
+    All are written before the first is synced, so that the disk has much to do at once.
+    """
+    folders = dict.fromkeys(os.path.dirname(one.path) for _, one in files)
+    try:
+        for folder in folders:
+            os.makedirs(folder, exist_ok=True)
+        for data, one in files:
+            if blake2b(data, digest_size=DIGEST).digest() != one.digest:
+                raise OSError(errno.EIO, "it was damaged on its way", one.path)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(one.hidden)
+            with open(one.hidden, "xb", opener=_as_umask_allows) as target:
+                _set_mode(target.fileno(), one)
+                target.write(data)
+        for _, one in files:
+            descriptor = os.open(one.hidden, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                if one.time:
+                    os.utime(descriptor, ns=(one.time, one.time))
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        for _, one in files:
+            os.replace(one.hidden, one.path)
+    except BaseException:
+        for _, one in files:
+            with contextlib.suppress(OSError):
+                os.unlink(one.hidden)
+        raise
+    for folder in folders:
+        _sync_folder(folder)
+
+
+def _sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _set_mode(descriptor: int, copy: ContentCopy) -> None:
+    allowed = os.fstat(descriptor).st_mode  # all that the umask leaves
+    os.fchmod(descriptor, copy.mode & 0o777 & allowed)
+
+
 def _unpack_out(store: ContentStore, copy: ContentCopy) -> int:
     from bough.movers.folder_archive import unpack_pieces
 
@@ -130,8 +221,7 @@ def _copy_out(store: ContentStore, copy: ContentCopy) -> int:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(copy.hidden)
     with open(copy.hidden, "xb", opener=_as_umask_allows) as target:
-        allowed = os.fstat(target.fileno()).st_mode  # all that the umask leaves
-        os.fchmod(target.fileno(), copy.mode & 0o777 & allowed)
+        _set_mode(target.fileno(), copy)
         digest, offset = blake2b(digest_size=DIGEST), 0
         while data := store.read(copy.digest, offset, PIECE):
             digest.update(data)
@@ -140,6 +230,8 @@ def _copy_out(store: ContentStore, copy: ContentCopy) -> int:
         if digest.digest() != copy.digest:
             raise OSError(errno.EIO, "the content was damaged in the store", copy.path)
         target.flush()
+        if copy.time:
+            os.utime(target.fileno(), ns=(copy.time, copy.time))
         os.fsync(target.fileno())
         return kept_time(os.fstat(target.fileno()).st_mtime_ns)
 

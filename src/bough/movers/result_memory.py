@@ -17,10 +17,12 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
+from bough import private
 from bough.errors import BadValue
 from bough.model.packed_values import Buffer
-from bough.movers.value_files import write_file, write_pieces
-from bough.movers.value_places import free_bytes, value_memory
+from bough.movers.kept_maps import kept_maps
+from bough.movers.value_files import write_pieces
+from bough.movers.value_places import free_bytes, is_memory, value_memory
 
 LINK: Final = ".memory"  # in the folder of results: leads to the folder in memory, while there is one
 IN_MEMORY: Final = 4 << 20  # bytes; smaller ones go to the disk at once
@@ -42,7 +44,7 @@ def put_in_memory(result_dir: str, name: str, parts: Sequence[Buffer], size: int
         if not _write_again(folder, path, parts, size):
             if _taken(folder) + size > value_memory(folder) or size + _SPARE > free_bytes(folder):
                 return ""
-            write_file(path, parts)
+            _write_new(path, parts, size)
     except (OSError, BadValue):
         return ""
     return path
@@ -55,12 +57,18 @@ def _taken(folder: str) -> int:
 
 def _write_again(folder: str, path: str, parts: Sequence[Buffer], size: int) -> bool:
     """Write a result into a file that was another one's; False: there is none that fits and that nobody maps."""
-    for name in os.listdir(folder):
-        there = name.removeprefix(FREE).partition("-")[0]
-        if name.startswith(FREE) and there.isdecimal() and size <= int(there) <= _FITS * size:
-            with contextlib.suppress(OSError):  # another worker was faster
-                if _take(os.path.join(folder, name), path, parts, size):
-                    return True
+    device = os.stat(folder).st_dev
+    fitting: list[tuple[bool, int, str]] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            there = entry.name.removeprefix(FREE).partition("-")[0]
+            if entry.name.startswith(FREE) and there.isdecimal() and size <= int(there) <= _FITS * size:
+                is_mapped = kept_maps.has(device, entry.inode(), is_writable=True)
+                fitting.append((not is_mapped, int(there), entry.path))
+    for _, _, former in sorted(fitting):
+        with contextlib.suppress(OSError):  # another worker was faster
+            if _take(former, path, parts, size):
+                return True
     return False
 
 
@@ -75,7 +83,7 @@ def _take(former: str, path: str, parts: Sequence[Buffer], size: int) -> bool:
             return False
         os.rename(former, path)
         try:
-            write_pieces(descriptor, parts)
+            _write_by_map(descriptor, parts, size)
             os.ftruncate(descriptor, size)
         except OSError:
             os.unlink(path)
@@ -83,6 +91,41 @@ def _take(former: str, path: str, parts: Sequence[Buffer], size: int) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+def _write_new(path: str, parts: Sequence[Buffer], size: int) -> None:
+    """Write a result into a new file: by the map by which the next one is written there."""
+    descriptor = private.opener(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    try:
+        os.ftruncate(descriptor, size)
+        try:
+            _write_by_map(descriptor, parts, size, is_new=True)
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise
+            write_pieces(descriptor, parts)  # this system cannot
+    except OSError:
+        os.unlink(path)
+        os.ftruncate(descriptor, 0)  # what was taken for it is free at once, though a map of it is kept
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _write_by_map(descriptor: int, parts: Sequence[Buffer], size: int, *, is_new: bool = False) -> None:
+    """Write a result into a file that is not shorter: by a map, which is faster where the pages are at hand."""
+    if not is_memory(descriptor):
+        write_pieces(descriptor, parts)
+        return
+    from bough.movers.mapped_memory import copy_into
+
+    pages = kept_maps.pages(descriptor, size, is_writable=True, is_new=is_new)
+    at = 0
+    for part in parts:
+        view = memoryview(part).cast("B")
+        if view.nbytes:
+            copy_into(pages, view, view.nbytes, at, is_new=is_new)
+            at += view.nbytes
 
 
 def copy_to_disk(source: str, target: str) -> None:

@@ -22,22 +22,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from bough import private
+from bough.model.files import VALUES
 from bough.model.packed_values import MOST_BEGIN, Buffer, is_split, split
 from bough.model.refs import load_pickle
-from bough.movers.value_places import MEMORY
+from bough.movers.kept_maps import kept_maps
+from bough.movers.value_places import is_memory
 
 if TYPE_CHECKING:
     from bough.movers.mapped_memory import Pages
 
 _MOST_PIECES = 512  # that are written at once; the system takes 1,024
 _TRIES = 100  # at opening a file whose copy on the disk takes its place
-_MOST_KEPT = 32  # maps that are kept, and files in use that are read by them
+_MOST_PARTS = 32  # files in use that are read by maps that are kept
 _MARK = b"joined_apart"  # in every pickle that names files of buffers
 
 Ref = tuple[str, int, bytes]  # the path of a buffer's file, its size, and what stands for its content in memo keys
 _maps: WeakValueDictionary[str, Pages] = WeakValueDictionary()
-_by_inode: dict[tuple[int, int], Pages] | None = None  # maps that are kept; None: this process keeps none
-_recent: list[Pages] = []  # those of the last value that was read: the next one often has the same
+_parts: WeakValueDictionary[int, Pages] = WeakValueDictionary()  # what is read by maps that are kept
+_recent: list[Pages] = []  # other maps of the last value that was read: the next one often has the same
 
 
 class Unread(NamedTuple):
@@ -66,8 +68,10 @@ def joined_apart(head: bytes, refs: Sequence[Ref]) -> Any:
     """The value of a head and of buffers that lie in files, as views of these; an empty head is in the first."""
     from bough.movers.mapped_memory import read_only  # late: few values are big
 
-    maps = [_map_buffer(path, size) for path, size, _ in refs]
-    _recent[:] = maps
+    far = [path for path, _, _ in refs if path.startswith(VALUES) and path not in _maps]
+    places = _bring(far) if far else {}
+    maps = [_map_buffer(path, size, places.get(path, "")) for path, size, _ in refs]
+    _recent[:] = [one for one in maps if id(one) not in _parts]  # such a one would only lock its file
     views = [read_only(one) for one in maps]
     return load_pickle(head, views) if head else load_pickle(views[0], views[1:])
 
@@ -111,53 +115,42 @@ def _opened(path: str, size: int = 0) -> Iterator[tuple[int, int]]:
         os.close(descriptor)
 
 
-def _map_buffer(path: str, size: int) -> Pages:
-    """The map of a buffer's file: the same one for all values that are in use."""
+def bring_by(bring: Callable[[list[str]], dict[str, str]]) -> None:
+    """From now on, in this process, buffers that are named by their digests are brought in this way."""
+    global _bring
+    _bring = bring
+
+
+def _cannot_bring(paths: list[str]) -> dict[str, str]:
+    raise FileNotFoundError(errno.ENOENT, "values that are with the server are brought to workers only", paths[0])
+
+
+_bring: Callable[[list[str]], dict[str, str]] = _cannot_bring
+
+
+def _map_buffer(path: str, size: int, place: str = "") -> Pages:
+    """The map of a buffer's file, which may lie elsewhere: the same one for all values that are in use."""
+    place = place or path
     found = _maps.get(path)
     if found is None:
-        with _locked(path, size) as (descriptor, there):
-            from bough.movers.mapped_memory import map_pages
-
-            pages = _map_again(path, descriptor, there) if _by_inode is not None else None
-            found = _maps[path] = map_pages(descriptor, there) if pages is None else pages
+        with _locked(place, size) as (descriptor, there):
+            found = _maps[path] = _pages_of(descriptor, there)
     return found
 
 
-def keep_maps() -> None:
-    """From now on, in this process, keep maps of files in memory until `forget_maps`: those are often used again.
+def _pages_of(descriptor: int, size: int) -> Pages:
+    """The map of a locked file; it is locked as long as something uses this map.
 
-    Then their pages are at hand. A map that is kept holds no lock; what is read from it holds a descriptor that does.
+    A map of a file in memory is kept: then what is read from it holds a descriptor, of which there are not many.
     """
-    global _by_inode
-    _by_inode = {}
-
-
-def forget_maps() -> None:
-    """Let go of all maps that nothing is read from."""
-    _recent.clear()
-    if _by_inode:
-        _by_inode.clear()
-
-
-def _map_again(path: str, descriptor: int, size: int) -> Pages | None:
-    """A locked file by the map that it had before, or by one that is kept; None: it is better mapped as others are."""
     from bough.movers.mapped_memory import map_pages, part_of
 
-    assert _by_inode is not None
-    status = os.fstat(descriptor)
-    if not path.startswith(f"{MEMORY}/") or len(_maps) >= _MOST_KEPT:
-        return None
-    inode = (status.st_dev, status.st_ino)
-    whole = _by_inode.get(inode)
-    if whole is None or len(whole) < size:
-        with _opened(path, size) as (other, _):  # opened once more, so that its map has no lock
-            if not os.path.samestat(status, os.fstat(other)):
-                return None
-            whole = map_pages(other, size)
-        while len(_by_inode) >= _MOST_KEPT:
-            del _by_inode[next(iter(_by_inode))]
-        _by_inode[inode] = whole
-    return part_of(whole, size, os.dup(descriptor))
+    if len(_parts) < _MOST_PARTS and is_memory(descriptor):
+        with contextlib.suppress(OSError):
+            found = part_of(kept_maps.pages(descriptor, size), size, os.dup(descriptor))
+            _parts[id(found)] = found
+            return found
+    return map_pages(descriptor, size)
 
 
 @contextlib.contextmanager
@@ -179,9 +172,9 @@ def read_value(path: str, load: Callable[[Any, Sequence[Any]], Any] = load_pickl
         if not is_split(os.pread(descriptor, MOST_BEGIN, 0)):
             with mmap.mmap(descriptor, there, prot=mmap.PROT_READ) as data:
                 return load(data, ())
-        from bough.movers.mapped_memory import map_pages, read_only
+        from bough.movers.mapped_memory import read_only
 
-        pages = read_only(map_pages(descriptor, there))
+        pages = read_only(_pages_of(descriptor, there))
     parts = split(pages)
     assert parts is not None
     return load(*parts)

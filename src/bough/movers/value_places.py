@@ -7,6 +7,7 @@ script end, its server or its executor, removes what it left; so does the next s
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Final
 
@@ -30,6 +31,19 @@ def value_memory(memory: str = MEMORY) -> int:
             raise BadValue(f"${VARIABLE} is {said!r:.40}; give an amount of memory, such as 4GB") from None
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return int(min(machine * _SHARE, free_bytes(memory) * _OF_FREE))
+
+
+def is_memory(descriptor: int) -> bool:
+    """Whether an open file lies in memory."""
+    return os.fstat(descriptor).st_dev == _device()
+
+
+@functools.cache
+def _device() -> int:
+    try:
+        return os.stat(MEMORY).st_dev
+    except OSError:
+        return -1
 
 
 def free_bytes(folder: str) -> int:

@@ -87,7 +87,8 @@ _REPLICATION: dict[str, Callable[..., ReplicationPolicy]] = {
 }
 NO_REPLICATION: Final = "none"
 _Replicas = Annotated[int, Meta(ge=1, le=100)]  # of one task
-_REPLICATION_OPTIONS: Final = "cap=N, age=TIME, and of tail factor=X, as in wqr:cap=2,age=30s"
+_YES_OR_NO: Final = {"yes": True, "no": False}
+_REPLICATION_OPTIONS: Final = "cap=N, age=TIME, of tail factor=X, and of wqr reuse=yes|no, as in wqr:cap=2,age=30s"
 PROVISIONING: Final = "adaptive"  # unless another one is named
 PLACEMENT: Final = "bough"  # of a service, unless another one is named; without declared files it is the same as `fifo`
 _OPTIONS: Final = "release=idle, release=queue[,q=N] or release=grouped[,idle=TIME]"
@@ -140,6 +141,8 @@ def load_replication(text: str) -> ReplicationPolicy | None:
             read["age"] = within("age", read_seconds(options.pop("age")), Duration)
         if "factor" in options and own is Tail:
             read["factor"] = within("factor", float(options.pop("factor")), Factor)
+        if options.get("reuse") in _YES_OR_NO and own is Wqr:
+            read["reuse"] = _YES_OR_NO[options.pop("reuse")]
     except (ValueError, UserError):
         raise UserError(f"the replication policy {text!r} is not understood; say {_REPLICATION_OPTIONS}") from None
     if options:
@@ -167,6 +170,11 @@ def load_placement(text: str) -> PlacementPolicy:
     except msgspec.ValidationError as error:
         raise UserError(f"the placement policy {text!r}: {in_plain_words(str(error))}") from None
     return made
+
+
+def replication_names() -> list[str]:
+    """The names of our own replication policies."""
+    return sorted(_REPLICATION)
 
 
 def placement_names() -> list[str]:

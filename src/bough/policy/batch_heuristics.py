@@ -1,11 +1,13 @@
 """Heuristics that compare completion times: a table of tasks and executors, filled and emptied one task at a time.
 
-CT(t, p) = when p is free + how long t's missing input travels there + how long t runs there. Run times come from the
-history of the task's template on that host, or anywhere, or from the user's estimate; transfers from measured
-bandwidths; when an executor is free from the mean time between its turns. What nobody knows counts as 0, so that
-without history these heuristics place in order. Source: `spec/storage-affinity.md` 3.5 to 3.7.
-A task whose best executor is busy is planned there, so that the next task sees it taken, and waits. Rule: a table has
-at most `window` tasks and some executors, whatever waits.
+CT(t, p) = when p is free + how long t's missing input travels there + how long t runs there + how long its expected
+output travels home. Run times come from the history of the task's template on that host, or anywhere, or from the
+user's estimate; sizes of outputs from the history of the template; transfers from measured bandwidths; when an executor
+is free from the mean time between its turns. What nobody knows counts as 0, so that without history these heuristics
+place in order. Source: `spec/storage-affinity.md` 3.5 to 3.7.
+A task whose best executor is busy is planned there, so that the next task sees it taken, and waits. A static plan is
+kept: a task goes to the executor that it was once planned for, unless that has left. Rule: a table has at most `window`
+tasks and some executors, whatever waits.
 """
 
 from __future__ import annotations
@@ -22,9 +24,12 @@ from bough.policy.interface import DataNeeds, DataTask, DataView, ExecutorView, 
 from bough.policy.list_scheduling import in_order
 
 Link = Literal["alone", "fair-share", "serial"]
+Info = Literal["forecast", "snapshot", "oracle", "noisy"]
 Choose = Callable[["Table"], tuple[int, int]]  # the places of a task and of an executor in the table
 
 _MACHINES = 24  # executors in the table
+_UNKNOWN: Seconds = 1.0  # for which a task of unknown length occupies its executor in a static plan
+_MOST_MEASURED = 100_000  # estimates of a workflow that are kept as they were
 _MORE = 4  # tasks that may be planned on busy executors, besides one for each that has room
 
 
@@ -54,12 +59,22 @@ class TableHeuristic(msgspec.Struct, frozen=True):
 class Table:
     """The tasks that are not assigned, the executors, and when each of these is free."""
 
-    def __init__(self, view: View, data: DataView, window: int, *, link: Link = "alone", noise: float = 0.0) -> None:
+    def __init__(
+        self,
+        view: View,
+        data: DataView,
+        window: int,
+        *,
+        link: Link = "alone",
+        info: Info = "forecast",
+        noise: float = 0.0,
+    ) -> None:
         self.tasks = data.candidates(window)
         there = data.free_in(_MACHINES)
         self.executors = [executor for _, executor in there]
         self.free_in = [seconds for seconds, _ in there]
-        self._view, self._data, self._link, self._noise = view, data, link, noise
+        self._view, self._data, self._link = view, data, link
+        self._info, self._noise = info, noise
         self._known: dict[tuple[int, int, int], tuple[Seconds, Seconds]] = {}  # stage and run, by task and executor
         self._staged: list[Seconds] = []  # of what was assigned
 
@@ -69,11 +84,7 @@ class Table:
         key = one.work.id, one.element, where.id
         times = self._known.get(key)
         if times is None:
-            stage = self._data.missing(one, where)[1]
-            run = self._data.expected_on(one, where)
-            if self._noise:
-                run *= self._view.random.lognormvariate(0.0, self._noise)
-            times = self._known[key] = stage, run
+            times = self._known[key] = self._estimate(one, where)
         stage, run = times
         if stage and self._staged:
             if self._link == "fair-share":
@@ -81,6 +92,26 @@ class Table:
             elif self._link == "serial":
                 stage += sum(self._staged)
         return self.free_in[executor] + stage + run
+
+    def _estimate(self, one: DataTask, where: ExecutorView) -> tuple[Seconds, Seconds]:
+        """How long the input of a task travels to an executor, and how long it runs there, its output sent home."""
+        data = self._data
+        missing, stage = data.missing(one, where)
+        run = data.expected_on(one, where)
+        if self._info == "oracle":
+            foreseen = data.true_run_time(one, where)
+            run = run if foreseen is None else foreseen
+        elif self._info == "noisy":
+            run *= self._view.random.lognormvariate(0.0, self._noise)
+        elif self._info == "snapshot":  # of times: where data is, is always known
+            kept, key = data.notes(one).measured, (one.work.id, one.element, where.id)
+            if key not in kept:
+                if len(kept) >= _MOST_MEASURED:
+                    kept.clear()
+                kept[key] = run, stage / missing if missing else 0.0
+            run, pace = kept[key]
+            stage = missing * pace if pace else stage
+        return stage, run + data.return_time(one, where)
 
     def run_time(self, task: int) -> Seconds:
         """How long a task runs anywhere."""
@@ -99,7 +130,69 @@ class Table:
         del self.tasks[task]
 
 
-def by_table(view: View, window: int, choose: Choose, *, link: Link = "alone", noise: float = 0.0) -> Iterator[Place]:
+def by_static_plan(
+    view: View, window: int, choose: Choose, *, link: Link = "alone", info: Info = "forecast", noise: float = 0.0
+) -> Iterator[Place]:
+    """Plan each task once, as soon as it is seen, and place it where it was planned when there is room."""
+    data = view.estimates
+    if data is None:
+        yield from in_order(view)
+        return
+    table = Table(view, data, window, link=link, info=info, noise=noise)
+    numbers = {executor.id: number for number, executor in enumerate(table.executors)}
+    waiting = list(table.tasks)
+    for task in waiting:  # what was planned before occupies its executor
+        planned = data.notes(task).assigned
+        key = task.work.id, task.element
+        where, seconds = planned.get(key, (-1, 0.0))
+        if where in numbers:
+            table.free_in[numbers[where]] += seconds
+            table.tasks.remove(task)
+        else:
+            planned.pop(key, None)
+    while table.tasks and table.executors:
+        number, executor = choose(table)
+        task = table.tasks[number]
+        able = [place for place, one in enumerate(table.executors) if one.could_fit(task.work.needs)]
+        if not able:  # it is planned when somebody comes who can run it
+            del table.tasks[number]
+            continue
+        if executor not in able:
+            executor = min(able, key=lambda place, number=number: table.completion(number, place))  # type: ignore[misc]
+        before = table.free_in[executor]
+        table.assign(number, executor)
+        if table.free_in[executor] <= before:
+            table.free_in[executor] = before + _UNKNOWN
+        assigned = data.notes(task).assigned
+        if len(assigned) >= _MOST_MEASURED:
+            assigned.clear()
+        assigned[task.work.id, task.element] = table.executors[executor].id, table.free_in[executor] - before
+    yield from _follow_plan(view, data, table, waiting, numbers)
+    yield from _idle_ones(view)
+
+
+def _follow_plan(
+    view: View, data: DataView, table: Table, waiting: list[DataTask], numbers: dict[int, int]
+) -> Iterator[Place]:
+    """Place what was planned for executors that have room, or another one if a task does not fit there."""
+    reserved: set[int] = set()
+    for task in waiting:
+        planned, key = data.notes(task).assigned, (task.work.id, task.element)
+        where, seconds = planned.get(key, (-1, 0.0))
+        if where not in numbers or where in reserved or not data.has_room(table.executors[numbers[where]]):
+            continue
+        executor = _that_takes(table, data, task, table.executors[numbers[where]], reserved)
+        if executor is not None:
+            del planned[key]
+            yield wish_for(task, executor) if task.element >= 0 else Place(task.work.id, executor.id, 1)
+        elif (kept := view.most_free(task.work.needs)) is not None:
+            planned[key] = kept.id, seconds
+            reserved.add(kept.id)
+
+
+def by_table(
+    view: View, window: int, choose: Choose, *, link: Link = "alone", info: Info = "forecast", noise: float = 0.0
+) -> Iterator[Place]:
     """Assign tasks as long as an executor has room."""
     data = view.estimates
     if data is None:
@@ -109,7 +202,7 @@ def by_table(view: View, window: int, choose: Choose, *, link: Link = "alone", n
     reserved: set[int] = set()  # for tasks that fit nowhere now
     while placed and view.has_room:
         placed = False
-        table = Table(view, data, window, link=link, noise=noise)
+        table = Table(view, data, window, link=link, info=info, noise=noise)
         left = sum(seconds <= 0 for seconds in table.free_in) + _MORE
         while table.tasks and table.executors and left and view.has_room:
             left -= 1

@@ -6,12 +6,9 @@ Rule: all of it costs what is placed and a bounded look beyond, never the length
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 
 from bough.model.ids import Seconds
-from bough.policy.interface import DataMatch, DataTask, DataView, ExecutorView, Place, View
-
-Accept = Callable[[DataMatch], bool]
+from bough.policy.interface import DataTask, DataView, ExecutorView, Place, View
 
 
 def wish_for(task: DataTask, executor: ExecutorView) -> Place:
@@ -19,15 +16,24 @@ def wish_for(task: DataTask, executor: ExecutorView) -> Place:
     return Place(task.work.id, executor.id, 1, task.element)
 
 
-def at_data(data: DataView, accept: Accept | None = None) -> Iterator[Place]:
+def at_data(data: DataView) -> Iterator[Place]:
     """Give executors with room the tasks that have the most of their input where they are."""
     for executor in data.openings():
-        while (found := data.best_here(executor, accept)) is not None:
+        while (found := data.best_here(executor)) is not None:
+            yield wish_for(found.task, executor)
+
+
+def at_most_data(data: DataView) -> Iterator[Place]:
+    """As `at_data`, of the tasks of whose input no other place has more."""
+    for executor in data.openings(for_most=True):
+        while (found := data.most_here(executor)) is not None:
             yield wish_for(found.task, executor)
 
 
 def unheld_anywhere(view: View, data: DataView) -> Iterator[Place]:
     """Give executors with room the tasks whose input nobody holds, in the order they became ready."""
+    if not data.has_unheld:
+        return
     for executor in view.executors():
         while (task := data.unheld(executor)) is not None:
             yield wish_for(task, executor)
@@ -35,32 +41,38 @@ def unheld_anywhere(view: View, data: DataView) -> Iterator[Place]:
             return
 
 
+def overtaken(data: DataView) -> Iterator[Place]:
+    """Place anywhere, oldest first, as many as are owed a turn: tasks that came much later went before them."""
+    if data.owed:
+        for task in data.waiting():
+            executor = first_that_takes(data, task)
+            if executor is None:
+                return
+            yield wish_for(task, executor)
+            if not data.owed:
+                return
+
+
 def overdue(view: View, data: DataView, bound: Seconds) -> Iterator[Place]:
     """Place anywhere, oldest first, what has waited for longer than a bound; have it asked again when the next has."""
     if not bound:
         return
     for task in data.waiting():
-        if view.now - task.since < bound:
-            view.ask_again(task.since + bound)
+        due = task.since + bound
+        if view.now < due:  # as it is asked for: a difference may round otherwise, and would be asked for again at once
+            view.ask_again(due)
             return
-        executor = first_that_takes(view, data, task)
+        executor = first_that_takes(data, task)
         if executor is None:
             return
         yield wish_for(task, executor)
 
 
 def first_that_takes(
-    view: View, data: DataView, task: DataTask, accept: Callable[[ExecutorView], bool] | None = None
+    data: DataView, task: DataTask, accept: Callable[[ExecutorView], bool] | None = None
 ) -> ExecutorView | None:
     """The executor that has the most of a task's input among those that would take it now, or else the first."""
-    best: ExecutorView | None = None
-    most = -1.0
-    for executor in islice(view.executors(), _LOOK):
-        if data.could_go(task, executor) and (accept is None or accept(executor)):
-            here = data.match(task, executor).here
-            if here > most:
-                best, most = executor, here
-    return best
+    return data.best_taker(task, _LOOK, accept)
 
 
 def plain_first(view: View) -> Iterator[Place]:

@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 
 from bough.model.ids import Seconds
-from bough.model.population_rules import PopulationRule
-from bough.model.resources import Needs
+from bough.model.monitoring.population_rules import PopulationRule
+from bough.model.sites.resources import Needs
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
@@ -152,6 +152,9 @@ class DataNeeds(msgspec.Struct, frozen=True):
     by: Literal["bytes", "files"] = "bytes"  # how much of its input is at a place
     place: Literal["host", "site"] = "host"  # where data is: with a host, or with any host of a site
     frozen: bool = False  # count what was there when the first task that reads it became ready, not what came since
+    per_file: int = 0  # bytes that each file counts beside its own: what starting a transfer costs
+    window: int = 0  # only so many ready tasks are looked at, those that became ready first; 0: all
+    patience: Seconds = 0.0  # who is overtaken by a task that became ready so much later is owed a turn; 0: nobody
 
 
 class DataTask(Protocol):
@@ -186,6 +189,22 @@ class HolderView(NamedTuple):
     ready_at: Seconds  # when an executor there may ask for work next, as far as the past tells; the past: now
 
 
+class PlanNotes:
+    """What a policy remembers of a workflow from one time that it is asked to the next.
+
+    The core keeps it for the policy, forgets it with the workflow, and does not journal it: after a restart of the
+    server it is empty.
+    """
+
+    __slots__ = ("assigned", "measured")
+
+    def __init__(self) -> None:
+        # by record and element: the executor that a task was planned for, and for how many seconds
+        self.assigned: dict[tuple[int, int], tuple[int, Seconds]] = {}
+        # by record, element and executor: run time, and seconds a byte, as they were known when they were asked first
+        self.measured: dict[tuple[int, int, int], tuple[Seconds, Seconds]] = {}
+
+
 class DataView(Protocol):
     """Where the inputs of ready tasks are, as far as caches told. Every member costs what it returns.
 
@@ -196,14 +215,20 @@ class DataView(Protocol):
     def is_known(self) -> bool:
         """Whether any host holds anything at all."""
 
-    def openings(self) -> list[ExecutorView]:
-        """Executors that may take something, where some ready task has data."""
+    def openings(self, *, for_most: bool = False) -> Iterator[ExecutorView]:
+        """Executors that may take something and are where some ready task has data.
+
+        `for_most`: without those where, as was found before, other places have more of all that has data there.
+        """
 
     def best_here(self, executor: ExecutorView, accept: Callable[[DataMatch], bool] | None = None) -> DataMatch | None:
         """The task that has the most of its input where an executor is, among some that could go there now.
 
         Only those count that are accepted, if somebody says which.
         """
+
+    def most_here(self, executor: ExecutorView) -> DataMatch | None:
+        """As `best_here`, of the tasks of whose input no other place has more."""
 
     def some_here(self, executor: ExecutorView, most: int) -> list[DataMatch]:
         """Some tasks that have input where an executor is and could go there now; the biggest contents first."""
@@ -233,6 +258,10 @@ class DataView(Protocol):
     def unheld(self, executor: ExecutorView) -> DataTask | None:
         """The task that became ready first and could go to an executor, of those whose input nobody holds."""
 
+    @property
+    def owed(self) -> int:
+        """How many turns those that became ready first are owed, see `DataNeeds.patience`."""
+
     def waiting(self) -> Iterator[DataTask]:
         """Ready tasks with declared inputs, in the order they became ready; lazily."""
 
@@ -245,6 +274,14 @@ class DataView(Protocol):
     def most_held(self, task: DataTask) -> float:
         """The most of a task's input that any place holds."""
 
+    def best_taker(
+        self, task: DataTask, most: int, accept: Callable[[ExecutorView], bool] | None = None
+    ) -> ExecutorView | None:
+        """Of the first executors with room that would take a task: the one with most of its input, or else the first.
+
+        Only those count that are accepted, if somebody says which.
+        """
+
     def has_room(self, executor: ExecutorView) -> bool:
         """Whether an executor may take something."""
 
@@ -255,8 +292,8 @@ class DataView(Protocol):
         what is not there.
         """
 
-    def executor_at(self, task: DataTask, place: str) -> ExecutorView | None:
-        """An executor at a place that would take a task now."""
+    def where_most_is(self, task: DataTask) -> ExecutorView | None:
+        """An executor that would take a task now, at a place of whose input no other has more."""
 
     def could_go(self, task: DataTask, executor: ExecutorView) -> bool:
         """Whether a task could be placed with an executor now."""
@@ -269,6 +306,18 @@ class DataView(Protocol):
 
     def next_arrivals(self, most: int) -> list[tuple[Seconds, ExecutorView]]:
         """The executors that may ask for work next, and when, soonest first; by the mean time between their turns."""
+
+    def expected_output(self, task: DataTask) -> int:
+        """Bytes of outputs that a task of its template leaves, by the mean of those that ended; 0: unknown."""
+
+    def return_time(self, task: DataTask, executor: ExecutorView) -> Seconds:
+        """How long the expected output of a task would travel home from where an executor is; 0: unknown."""
+
+    def true_run_time(self, task: DataTask, executor: ExecutorView) -> Seconds | None:
+        """How long a task will run where an executor is, which only a simulator knows; None: nobody does."""
+
+    def notes(self, task: DataTask) -> PlanNotes:
+        """What the policy remembers of a task's workflow."""
 
 
 class View(Protocol):
@@ -723,3 +772,5 @@ class Policies(msgspec.Struct, frozen=True):
     # that of a site which names one; None: there is no such one
     provisioning_named: Callable[[str], ProvisioningPolicy | None] = no_provisioning
     replication: ReplicationPolicy | None = None  # None: no task runs twice at the same time
+    # how long an element of a record will run on a host, if a simulator knows
+    foresight: Callable[[int, int, str], Seconds] | None = None

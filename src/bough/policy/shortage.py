@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from bough.model.plurals import counted
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
+from bough.model.texts.plurals import counted
 from bough.policy.interface import AskAgain, AskFor, PilotSite, ProvisioningView, ProvisioningWish, Refrain, Release
 
 LEAST = 0.01  # cores that a task counts for at the least

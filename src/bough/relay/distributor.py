@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from bough.model import ranges
+from bough.model.arrays import ranges
+from bough.model.arrays.runtimes import MAX_BACKLOG, MAX_SPAN, SHORT, TRUST, RunTime, span_size
 from bough.model.events.news import (
     CallsEnded,
     WorkFailed,
@@ -27,9 +28,8 @@ from bough.model.events.news import (
 )
 from bough.model.ids import BlobId, ExecutorId, RecordId, Seconds, SpanId
 from bough.model.outcomes import Cause, Failure
-from bough.model.resources import Needs
-from bough.model.runtimes import MAX_BACKLOG, MAX_SPAN, SHORT, TRUST, RunTime, span_size
-from bough.model.suspension import TROUBLED, describe_trouble, rest_after
+from bough.model.sites.resources import Needs
+from bough.model.sites.suspension import TROUBLED, describe_trouble, rest_after
 from bough.relay.members import NOTHING, Member, MemberSpan, Pool, Retry, ServerSpan, part_run, success
 from bough.wire.client_messages import Blob
 from bough.wire.executor_messages import (

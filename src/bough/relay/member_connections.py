@@ -60,6 +60,7 @@ class MemberPeer:
         "member",
         "missing_until",
         "relay_executor",
+        "sees_store",
     )
 
     def __init__(self, hello: ExecutorHello, member: Member, index: int) -> None:
@@ -72,6 +73,7 @@ class MemberPeer:
         self.missing_until: Seconds = 0.0  # when it is given up, if it is missing
         self.leaving = ""  # why it wants no more work
         self.carries = False  # it has asked for files, or offered some
+        self.sees_store = False  # it sees the shared store of its site
 
 
 class Host(Protocol):
@@ -156,13 +158,20 @@ UpMessage = WantFile | FindPeers | GetPiece | FilePiece | OfferFiles | TaskReque
 
 
 class MessageRelay:
-    """Passes messages on. `find` gives the executor of an index, `known` the one of a number."""
+    """Passes messages on. `find` gives the executor of an index, `known` the one of a number.
+
+    `locate` makes of the server's answer where a file is what an executor is told.
+    """
 
     def __init__(
-        self, find: Callable[[int], MemberPeer | None], known: Callable[[ExecutorId], MemberPeer | None]
+        self,
+        find: Callable[[int], MemberPeer | None],
+        known: Callable[[ExecutorId], MemberPeer | None],
+        locate: Callable[[MemberPeer, FileLocated], FileLocated],
     ) -> None:
         self._find = find
         self._known = known
+        self._locate = locate
         self._asked: dict[int, tuple[RelayExecutor, ReadOutput | ProbeTask, MemberPeer]] = {}  # by our number
         self._last = 0
 
@@ -189,6 +198,8 @@ class MessageRelay:
         """The server answers, or wants a piece of something that was offered."""
         peer = self._find(message.request & _MASK)
         if peer is not None and peer.connection is not None:
+            if isinstance(message, FileLocated):
+                message = self._locate(peer, message)
             peer.connection.send([replace(message, request=message.request >> _INDEX)])
 
     def ask(self, relay_executor: RelayExecutor, message: ReadOutput | ProbeTask) -> None:

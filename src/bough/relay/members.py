@@ -14,13 +14,13 @@ from collections import OrderedDict, deque
 
 from msgspec.structs import replace
 
-from bough.model import ranges
+from bough.model.arrays import ranges
+from bough.model.arrays.ranges import Ranges
+from bough.model.arrays.result_lists import cut
+from bough.model.arrays.runtimes import BACKLOG, MAX_BACKLOG, SHORT, RunTime
 from bough.model.events.news import WorkFailed, WorkSucceeded
 from bough.model.ids import BlobId, ExecutorId, Seconds, SpanId
-from bough.model.ranges import Ranges
-from bough.model.resources import Needs
-from bough.model.result_lists import cut
-from bough.model.runtimes import BACKLOG, MAX_BACKLOG, SHORT, RunTime
+from bough.model.sites.resources import Needs
 from bough.wire.executor_messages import EndElements, RunSpan, WatchElements
 
 _ROUND = 1e-9  # fractions of cores add up inexactly

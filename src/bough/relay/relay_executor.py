@@ -22,11 +22,11 @@ from typing import NamedTuple, Protocol, cast
 
 from bough import logs
 from bough.errors import ProtocolError
+from bough.model.arrays.runtimes import MAX_SPAN
 from bough.model.events.news import WorkObserved, WorkStarted, WorkSucceeded
 from bough.model.ids import ExecutorId, Seconds, SpanId
-from bough.model.requirements import Attributes
-from bough.model.resources import Needs
-from bough.model.runtimes import MAX_SPAN
+from bough.model.sites.requirements import Attributes
+from bough.model.sites.resources import Needs
 from bough.relay.distributor import Distributor
 from bough.transport.access import Access, token_bytes
 from bough.transport.relay_line import RelayLine
@@ -55,7 +55,16 @@ from bough.wire.executor_messages import (
     WatchElements,
     spread,
 )
-from bough.wire.file_messages import FileLocated, FilePiece, FilesKept, GetPiece, WorkDirectory
+from bough.wire.file_messages import (
+    CheckContent,
+    DropContent,
+    FileLocated,
+    FilePiece,
+    FilesKept,
+    GetPiece,
+    ListShared,
+    WorkDirectory,
+)
 from bough.wire.framing import KeptReports, News, frame, to_executor_frames
 from bough.wire.handshake import NONCE, prove
 
@@ -66,7 +75,20 @@ _AGAIN = 1.0  # seconds until a channel that was shut is opened again
 _MOST_RESULTS = 16 << 20  # bytes of results in one report
 _SPANS = 32  # bits of a span's number that are its own, below the scope's
 
-_PASSED_ON = (Leave, Drain, ReadOutput, ProbeTask, FileLocated, GetPiece, FilePiece, FilesKept, TaskAnswer)
+_PASSED_ON = (
+    Leave,
+    Drain,
+    ReadOutput,
+    ProbeTask,
+    FileLocated,
+    GetPiece,
+    FilePiece,
+    FilesKept,
+    TaskAnswer,
+    CheckContent,
+    DropContent,
+    ListShared,
+)
 _start = attrgetter("start")
 _MOST_WRITTEN = 4 << 20  # bytes that tasks wrote, in one piece of news that was made of several
 
@@ -92,6 +114,9 @@ class RelayOwner(Protocol):
 
     def on_welcome(self, relay_executor: RelayExecutor, welcome: ExecutorWelcome) -> None:
         """The server has let it in."""
+
+    def on_begun(self, relay_executor: RelayExecutor) -> None:
+        """The server was told what is here, and hears it from now on."""
 
     def on_refused(self, relay_executor: RelayExecutor, refusal: Refused) -> None:
         """The server refuses it for good."""
@@ -254,6 +279,7 @@ class RelayExecutor(asyncio.Protocol):
         if self._is_leaving:
             self.say(Leaving(self.ending))
         self._tell_size()
+        self._owner.on_begun(self)
 
     def _on_refused(self, refusal: Refused) -> None:
         if refusal.kind == "PeerLost":

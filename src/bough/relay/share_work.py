@@ -20,6 +20,7 @@ from bough import logs
 from bough.errors import UserError
 from bough.model.ids import ExecutorId, Seconds
 from bough.relay.member_connections import MemberConnection, MemberPeer, MessageRelay
+from bough.relay.member_sources import MemberSources
 from bough.relay.members import Member
 from bough.relay.relay_executor import MemberKind, RelayExecutor
 from bough.transport.access import Access, token_bytes
@@ -44,7 +45,18 @@ from bough.wire.executor_messages import (
     SpansHeld,
     TaskRequest,
 )
-from bough.wire.file_messages import CacheReport, FilePiece, FindPeers, GetPiece, OfferFiles, OfferPeer, WantFile
+from bough.wire.file_messages import (
+    CacheReport,
+    CheckContent,
+    DropContent,
+    FilePiece,
+    FindPeers,
+    GetPiece,
+    ListShared,
+    OfferFiles,
+    OfferPeer,
+    WantFile,
+)
 from bough.wire.relay_channels import RelayHello
 
 _NUMBERS = 20  # bits of an executor's number that are its own, below the scope's
@@ -136,20 +148,21 @@ class WorkSharing:
         self._by_index: dict[int, MemberPeer] = {}
         self._indexes = itertools.count(1)
         self._waiting: dict[MemberConnection, ExecutorHello] = {}  # said hello before the server has said anything
-        self._message_relay = MessageRelay(self._by_index.get, self._peers.get)
+        self._sources = MemberSources(self._peers, lambda: self._relay_executors)
+        self._message_relay = MessageRelay(self._by_index.get, self._peers.get, self._sources.located)
         self._turns = RelayTurns(self._peers)
         self._looked = self._loop.time()
         self._handlers: dict[type, Callable[..., None]] = {
             Heartbeat: self._on_alive,
             SpansHeld: self._on_holding,
             Leaving: self._on_leaving,
-            # the server does not know the executors here, so that it cannot send others to them
-            **dict.fromkeys((Ready, OfferPeer, CacheReport), lambda _peer, _message: None),
+            Ready: lambda _peer, _message: None,
+            OfferPeer: self._sources.offered,
+            CacheReport: self._sources.reported,
+            FindPeers: self._on_find_peers,
             SpaceAwaited: self._on_space_awaited,
             **dict.fromkeys((OutputRead, ProbeAnswer), self._message_relay.on_answer),
-            **dict.fromkeys(
-                (WantFile, FindPeers, GetPiece, FilePiece, OfferFiles, TaskRequest), self._message_relay.up
-            ),
+            **dict.fromkeys((WantFile, GetPiece, FilePiece, OfferFiles, TaskRequest), self._message_relay.up),
         }
         self._loop.call_later(self._pause, self._look)
 
@@ -248,6 +261,7 @@ class WorkSharing:
             self._miss(peer)
         peer.connection, connection.peer = connection, peer
         peer.heard_at, peer.missing_until = self._loop.time(), 0.0
+        self._sources.joined(peer)
         connection.send([replace(welcome, executor=peer.member.number, embedded=False, piggyback=True)])
 
     def _on_report(self, peer: MemberPeer, report: Report) -> None:
@@ -278,6 +292,14 @@ class WorkSharing:
         if peer.relay_executor is not None:
             peer.relay_executor.distributor.await_space(peer.member, message.spans)
 
+    def _on_find_peers(self, peer: MemberPeer, message: FindPeers) -> None:
+        """The peers that an executor was told of have failed: others behind this relay, or the server names some."""
+        found = self._sources.find(peer, message)
+        if isinstance(found, FindPeers):
+            self._message_relay.up(peer, found)
+        elif peer.connection is not None:
+            peer.connection.send([found])
+
     def _on_leaving(self, peer: MemberPeer, message: Leaving) -> None:
         peer.leaving = message.reason or "it left"
         if peer.relay_executor is not None:
@@ -296,6 +318,7 @@ class WorkSharing:
     def _miss(self, peer: MemberPeer) -> None:
         """It is given nothing until it is back; when it said that it leaves, or had nothing, it is lost."""
         self._message_relay.on_lost(peer)
+        self._sources.missing(peer)
         relay_executor = peer.relay_executor
         peer.missing_until = self._loop.time() + self._reconnect_within
         if relay_executor is not None:
@@ -305,8 +328,10 @@ class WorkSharing:
             self._lose(peer, peer.leaving or "it left")
 
     def _lose(self, peer: MemberPeer, reason: str) -> None:
-        del self._peers[peer.member.number]
+        if self._peers.pop(peer.member.number, None) is None:
+            return  # it was refused, and has hung up since
         self._by_index.pop(peer.index, None)
+        self._sources.lost(peer)
         relay_executor = peer.relay_executor
         if relay_executor is not None:
             relay_executor.distributor.lose(peer.member, reason)
@@ -348,6 +373,10 @@ class WorkSharing:
                 peer.carries = False
                 peer.connection.abort()  # it asks again when it is back
 
+    def on_begun(self, relay_executor: RelayExecutor) -> None:
+        """The server hears it."""
+        self._sources.tell_all(relay_executor)
+
     def on_refused(self, relay_executor: RelayExecutor, refusal: Refused) -> None:
         """The server refuses such executors, or does not know them any more."""
         self._end(relay_executor)
@@ -372,6 +401,8 @@ class WorkSharing:
             self._message_relay.ask(relay_executor, message)
         elif isinstance(message, Drain | Leave):
             self._dismiss(relay_executor, message)
+        elif isinstance(message, CheckContent | DropContent | ListShared):
+            self._sources.pass_down(relay_executor, message)
         else:
             self._message_relay.down(message)  # type: ignore[arg-type]
 

@@ -24,15 +24,18 @@ from bough.model.events.news import (
     GroupClosed,
     PagesAdded,
     SetRule,
+    WorkFailed,
     WorkNews,
     WorkStopped,
     with_executor,
 )
+from bough.model.events.orders import DropFile
 from bough.model.ids import ExecutorId, number_of
-from bough.model.monitors import decode_plan
-from bough.model.population_rules import check_rule
-from bough.model.resources import OWN_PYTHON
+from bough.model.monitoring.monitors import decode_plan
+from bough.model.monitoring.population_rules import check_rule
+from bough.model.outcomes import Cause
 from bough.model.reuse_scope import ReuseScope
+from bough.model.sites.resources import OWN_PYTHON
 from bough.model.states import counts_of
 from bough.policies.policy_registry import check_population_policy
 from bough.server.handler_errors import HandlerErrors
@@ -74,6 +77,7 @@ from bough.wire.questions import Question
 if TYPE_CHECKING:
     from bough.server.remote_probes import RemoteProbes
     from bough.server.task_output import TaskOutput
+    from bough.server.temporary_files import TemporaryFiles
 
 SILENCE = 30.0  # seconds after which an executor is taken for lost
 _LOOK = 5.0
@@ -124,12 +128,24 @@ class MessageHandlers:
             DoAction: self._act,
             CloseSession: self._close,
         }
+        shell.perform[DropFile] = self._drop_file
         self.leaving = False  # executors were told to leave, so their going is no loss
         self.on_executor_lost: list[Callable[[int], None]] = []  # called with its pid
         self._silence = silence
         self._look = min(_LOOK, silence / 4)
         self._looked = shell.loop.time()
         shell.loop.call_later(self._look, self._look_for_silence)
+
+    @functools.cached_property
+    def temporary_files(self) -> TemporaryFiles:
+        """Outputs that go with their last reader; loaded when there are some."""
+        from bough.server.made_inputs import MadeInputs
+        from bough.server.temporary_files import TemporaryFiles
+
+        return TemporaryFiles(self._shell, MadeInputs(self._shell))
+
+    def _drop_file(self, order: DropFile) -> None:
+        self.temporary_files.drop(order)
 
     @functools.cached_property
     def task_output(self) -> TaskOutput:
@@ -286,7 +302,10 @@ class MessageHandlers:
         executor.last_word = self._shell.loop.time()
         for message in messages:
             if type(message) is Report:
-                self._shell.report(executor, message.number, self._own(executor, self._news(executor, message)))
+                news = self._own(executor, self._news(executor, message))
+                if any(type(one) is WorkFailed and one.failure.cause is Cause.INPUT_LOST for one in news):
+                    self.temporary_files.hear(executor.number, news)
+                self._shell.report(executor, message.number, news)
             elif type(message) is Ready:
                 self._ready(executor)
             elif not self._hear_other(executor, message):

@@ -76,6 +76,11 @@ class ExecutorPeer:
         self.kept: list[SendSpan] | None = None  # work that waits until it asks for it; None: it need not ask
         self.directories_sent: set[int] = set()  # workflows of which it was told where their commands run
 
+    @property
+    def is_relay(self) -> bool:
+        """Whether it is a relay that shares out work, and speaks for the executors behind it."""
+        return self.hello.each is not None
+
     def has(self, blob: BlobId) -> None:
         """It is sent a blob; when it was sent many they are forgotten, and sent again if they are needed."""
         if len(self.blobs) >= _MOST_BLOBS:

@@ -19,6 +19,7 @@ from bough.stores.store_folder import CLOSED, FOLDERS, OPENED, make_store_folder
 
 LONGEST = 100  # bytes; the kernel's own limit is 108
 _BACKLOG = 128  # connections that may wait in the kernel
+_held: dict[str, int] = {}  # short folders of this process, and the descriptors that lock them
 _SOCKET = "socket"  # the file that says where a service had its socket, when there was no place for it in its folder
 
 
@@ -52,9 +53,25 @@ def short_folder(folder: str, name: str) -> str:
     path = os.path.join(os.path.abspath(folder), name)
     if len(os.fsencode(path)) > LONGEST - 40 or is_network_filesystem(folder):
         mark = hashlib.blake2b(os.fsencode(os.path.realpath(path)), digest_size=8).hexdigest()
-        path = os.path.join(private.runtime_folder() or _short_folder(), f"bough-{os.geteuid()}-{mark}")
+        place = private.runtime_folder() or _short_folder()
+        path = os.path.join(place, f"bough-{os.geteuid()}-{mark}")
+        if path not in _held:
+            from bough.sites.head.far_side import sweep_sockets  # the one other that makes such folders
+
+            _held[path] = private.hold_folder(path)
+            sweep_sockets(place)
+            return path
     private.make_folder(path)
     return path
+
+
+def leave_short_folders() -> None:
+    """Nobody here makes sockets any more: remove their folders, unless a socket in them is to outlive us."""
+    while _held:
+        path, descriptor = _held.popitem()
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
+        os.close(descriptor)
 
 
 def unbind(path: str) -> None:

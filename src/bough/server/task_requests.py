@@ -22,7 +22,7 @@ from bough.errors import BoughError, InternalError, UserError
 from bough.model.events.facts import GroupReleased
 from bough.model.events.news import Cancel, FreeLock, TakeLock, TaskAlive, WorkObserved
 from bough.model.ids import ExecutorId, RecordId, Seconds, number_of
-from bough.model.observations import Observation, Points
+from bough.model.monitoring.observations import Observation, Points
 from bough.model.states import TaskState
 from bough.model.tasks import Dep, On, index_of
 from bough.server.turns.shell import Shell

@@ -2,9 +2,9 @@
 
     report = bough.sim.simulate(workload, platform, ["fifo", "sjf"], seeds=20)
 
-It offers: `simulation` drives a machine, `simulated_executor` runs tasks as a model says, `simulated_site` brings
-executors by pilots, `network` shares links, `schedule` says what ran when, `platform`, `workload` and `experiment`
-compare policies, `diffusion_model` and `two_mark` are models by themselves, `studies` runs published experiments again.
+It offers: `simulation` drives a machine on what `platforms` has: executors, sites, links; `schedule` says what ran
+when, `workload`, `experiment` and `experiment_report` compare policies, `data` moves files, `models` are models by
+themselves, `studies` runs published experiments again.
 Rule: the public names are imported when they are first used.
 """
 
@@ -13,19 +13,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bough.sim.experiment import Report, simulate
-    from bough.sim.platform import Platform, one_site, read_platform
+    from bough.sim.experiment import simulate
+    from bough.sim.experiment_report import Report
+    from bough.sim.platforms.platform import Platform, one_site, read_platform
     from bough.sim.workload import SimulatedTask, Workload
 
 __all__ = ["Platform", "Report", "SimulatedTask", "Workload", "one_site", "read_platform", "simulate"]
 
 _HOMES = {
-    "Platform": "platform",
-    "Report": "experiment",
+    "Platform": "platforms.platform",
+    "Report": "experiment_report",
     "SimulatedTask": "workload",
     "Workload": "workload",
-    "one_site": "platform",
-    "read_platform": "platform",
+    "one_site": "platforms.platform",
+    "read_platform": "platforms.platform",
     "simulate": "experiment",
 }
 

@@ -1,87 +1,74 @@
 """Experiments: a workload on a platform under several policies, each with the same seeds.
 
 A seed fixes the speeds of hosts and how far the times of tasks are from what was expected; all policies meet the same
-ones, so that two of them can be compared seed by seed. The core and the policies are those of the live system.
+ones, so that two of them can be compared seed by seed. What policies know of run times is what was measured of the
+template so far, as live; or the truth; or the truth with an error. The core and the policies are those of the live
+system.
 Rule: the same seeds give the same figures, to the byte; a policy that fails is reported in its row and stops nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from math import sqrt
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from random import Random
-from statistics import fmean, stdev
+from statistics import fmean
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
 from bough.core.machine import Machine
-from bough.errors import BoughError, UserError
-from bough.model.events.facts import Submitted
-from bough.model.ids import Seconds
+from bough.errors import InternalError, UserError
+from bough.model.events.facts import ExecutorJoined, ExecutorLost, PilotAsked, Submitted
+from bough.model.ids import ExecutorId, Seconds
+from bough.model.sites.resources import Needs
+from bough.model.sites.site_specs import SiteSpec
 from bough.model.tasks import ArraySpec, TaskSpec
 from bough.policies.policy_registry import load_policies
-from bough.sim.platform import Platform
-from bough.sim.schedule import Interval, intervals
-from bough.sim.simulated_executor import ExecutorTraits, Fate
+from bough.sim.data.measured_attempts import Measured
+from bough.sim.data.simulated_data import SimulatedData
+from bough.sim.experiment_report import DataMeasures, Outcome, Report, hours, percentile
+from bough.sim.platforms.batch_waits import failures, recorded, sampled
+from bough.sim.platforms.platform import Platform
+from bough.sim.platforms.simulated_executor import ExecutorTraits, Fate, SimulatedExecutor
+from bough.sim.platforms.simulated_site import SimulatedSite, after
+from bough.sim.policy_watch import PATIENCE
+from bough.sim.schedule import Interval, concurrency, intervals
 from bough.sim.simulation import Simulation
 from bough.sim.workload import Workload
 
-_STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10)
+_MOST_PATIENCE: Seconds = 1e6
+
+Information = Literal["measured", "perfect"] | float
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """One simulated run."""
+class Mapper(Protocol):
+    """What runs simulations beside each other: a `bough.Session`, or any `concurrent.futures.Executor`."""
 
-    policy: str
-    seed: int
-    makespan: Seconds
-    lower_bound: Seconds  # no schedule is shorter: the critical path, or all work on all cores
-    response: Seconds  # the mean from submission to end
-    utilisation: float  # the share of core-seconds, until the last end, in which tasks ran
-    speedup: float  # against one core of speed 1
-    complaint: str = ""  # what the policy did wrong
-
-    @property
-    def ratio(self) -> float:
-        """How much longer it took than the lower bound."""
-        return self.makespan / self.lower_bound if self.lower_bound else 1.0
-
-
-class PolicyRow(msgspec.Struct, frozen=True):
-    """One policy over all seeds; `spread` is half of the 95 % confidence interval of its mean makespan."""
-
-    policy: str
-    makespan: Seconds
-    spread: Seconds
-    lower_bound: Seconds
-    ratio: float
-    response: Seconds
-    utilisation: float
-    speedup: float
-    efficiency: float  # speed-up for each core
-    complaint: str = ""
-
-
-class Report(msgspec.Struct, frozen=True):
-    """All runs, and a row for each policy."""
-
-    workload: str
-    tasks: int
-    cores: float
-    runs: Sequence[Outcome]
-
-    def rows(self) -> list[PolicyRow]:
-        """The policies in the order in which they were named."""
-        by_policy: dict[str, list[Outcome]] = {}
-        for run in self.runs:
-            by_policy.setdefault(run.policy, []).append(run)
-        return [_row(name, runs, self.cores) for name, runs in by_policy.items()]
+    def map(self, fn: Callable[..., Any], /, *iterables: Iterable[Any]) -> Iterable[Any]:
+        """The values of a function, in order."""
 
 
 def simulate(
-    workload: Workload, platform: Platform, policies: Iterable[str], *, seeds: int = 1, noise: float = 0.0
+    workload: Workload,
+    platform: Platform,
+    policies: Iterable[str],
+    *,
+    seeds: int = 1,
+    noise: float = 0.0,
+    information: Information = "measured",
+    patience: Seconds = PATIENCE,
+    session: Mapper | None = None,
 ) -> Report:
-    """Run a workload under each policy and seed; `noise` 0.1: real times are 10 % off what was expected, about."""
+    """Run a workload under each policy and seed; `noise` 0.1: real times are 10 % off what was expected, about.
+
+    `information` is what policies know of run times: "measured" of the template so far, "perfect", or how far
+    estimates are off the truth (0.3: about 30 %).
+    `patience`: real seconds that a policy may take for one answer before its run is ended; 0: as many as it takes.
+    `session`: the runs are tasks of it; the report is the same, to the byte.
+    """
     names = list(dict.fromkeys(policies))
     if not names:
         raise UserError("no policy is named; say one, such as fifo")
@@ -89,17 +76,91 @@ def simulate(
         raise UserError(f"{seeds} seeds: say at least 1 and at most 100000")
     if not 0 <= noise <= 10:
         raise UserError(f"a noise of {noise:g}: say 0 to 10, where 0.1 is ten per cent")
+    if not 0 <= patience <= _MOST_PATIENCE:
+        raise UserError(f"a patience of {patience:g} s: say 0 to {_MOST_PATIENCE:g}")
+    if not isinstance(information, str) and not 0 <= information <= 10:
+        raise UserError(f"estimates that are {information:g} off: say 0 to 10, where 0.1 is ten per cent")
     for name in names:
         load_policies(name)  # an unknown one is said before anything runs
     needed = max((task.cores for task in workload.tasks), default=0.0)
     largest = max(site.cores for site in platform.site.values())
     if needed > largest:
         raise UserError(f"a task of {workload.name} needs {needed:g} cores, and no host has more than {largest:g}")
-    runs = [_run(workload, platform, name, seed, noise) for seed in range(1, seeds + 1) for name in names]
-    return Report(workload.name, len(workload.tasks), platform.cores, runs)
+    wanted = [(name, seed) for seed in range(1, seeds + 1) for name in names]
+    once = partial(run_once, workload, platform, noise=noise, information=information, patience=patience)
+    if session is None:
+        runs = [once(name, seed) for name, seed in wanted]
+    else:
+        runs = list(session.map(once, [name for name, _ in wanted], [seed for _, seed in wanted]))
+    tasks = sum(task.cores > 0 for task in workload.tasks)  # others are joints, which do nothing
+    return Report(workload.name, tasks, platform.cores, runs, workload.shared_share)
 
 
-def _run(workload: Workload, platform: Platform, policy: str, seed: int, noise: float) -> Outcome:
+def run_once(
+    workload: Workload,
+    platform: Platform,
+    policy: str,
+    seed: int,
+    noise: float = 0.0,
+    *,
+    information: Information = "measured",
+    patience: Seconds = PATIENCE,
+) -> Outcome:
+    """One policy, one seed."""
+    try:
+        return _run(workload, platform, policy, seed, noise, information=information, patience=patience)
+    except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the others
+        return Outcome(
+            policy, seed, complaint=_line(f"the run did not end: {str(error) or type(error).__name__}"), ended=False
+        )
+
+
+def trace(
+    workload: Workload,
+    platform: Platform,
+    policy: str,
+    seed: int = 1,
+    noise: float = 0.0,
+    *,
+    patience: Seconds = PATIENCE,
+) -> list[tuple[Interval, str]]:
+    """What ran when and on which host, with one policy and seed; tasks with files from the first byte to the last."""
+    try:
+        simulation, executors, _ = _simulated(workload, platform, policy, seed, noise, patience=patience)
+    except Exception:  # noqa: BLE001 the report says why
+        return []
+    hosts = {one.id: one.host for one in executors}
+    return [(one, hosts.get(ExecutorId(one.executor), "")) for one in occupied(simulation).values()]
+
+
+def _run(
+    workload: Workload,
+    platform: Platform,
+    policy: str,
+    seed: int,
+    noise: float,
+    *,
+    information: Information,
+    patience: Seconds,
+) -> Outcome:
+    simulation, executors, seconds = _simulated(
+        workload, platform, policy, seed, noise, information=information, patience=patience
+    )
+    found = measure(workload, seconds, simulation, executors)
+    return msgspec.structs.replace(found, policy=policy, seed=seed)
+
+
+def _simulated(
+    workload: Workload,
+    platform: Platform,
+    policy: str,
+    seed: int,
+    noise: float,
+    *,
+    information: Information = "measured",
+    patience: Seconds = PATIENCE,
+) -> tuple[Simulation, list[SimulatedExecutor], list[Seconds]]:
+    """A run that has ended, its hosts, and what each task took at speed 1."""
     dice = Random(f"workload {seed}")
     tasks = workload.tasks
     seconds = [task.seconds * (dice.lognormvariate(0.0, noise) if noise else 1.0) for task in tasks]
@@ -108,60 +169,258 @@ def _run(workload: Workload, platform: Platform, policy: str, seed: int, noise: 
         return Fate(seconds[spec.id - 1])
 
     executors = list(platform.executors(seed))
-    simulation = Simulation(Machine(load_policies(policy), seed=seed), model, executors)
-    simulation.at(0.0, Submitted(workload.items()))
+    data = SimulatedData(workload, platform, seed=seed) if workload.files else None
+    sites = _sites(platform, seed)
+    policies = load_policies(policy)
+    estimates: list[Seconds] | None = None
+    if information != "measured":
+        speeds = {one.host: one.traits.speed for one in executors}
+        off = 0.0 if isinstance(information, str) else information
+        wrong = Random(f"estimates {seed}")
+        estimates = [length * (wrong.lognormvariate(0.0, off) if off else 1.0) for length in seconds]
+
+        def foresee(record: int, element: int, host: str) -> Seconds:
+            if host not in speeds:  # a pilot brought it
+                speeds.update({one.host: one.traits.speed for site in sites for one in site.executors})
+            return seconds[record - 1] / speeds.get(host, 1.0)
+
+        policies = msgspec.structs.replace(policies, foresight=None if off else foresee)
+    simulation = Simulation(Machine(policies, seed=seed), model, executors, sites, data=data)
+    simulation.patience = patience
+    _depart(simulation, platform, executors, seed)
+    simulation.submit(0.0, workload, estimates=estimates)
+    _finish(simulation)
+    return simulation, [*executors, *(one for site in sites for one in site.executors)], seconds
+
+
+def _sites(platform: Platform, seed: int) -> list[SimulatedSite]:
+    """The sites whose hosts come by pilots."""
+    found = []
+    for name, site in platform.site.items():
+        if (queue := site.queue) is not None:
+            spec = SiteSpec(kind="local", cores_per_pilot=site.cores, max_pilots=site.hosts, idle=queue.idle)
+            waits = after(queue.wait + queue.startup)
+            if queue.waits:
+                waits = recorded(queue.waits, seed, queue.startup)
+            elif queue.wait and queue.deviation:
+                waits = sampled(seed, queue.wait, queue.deviation, queue.startup)
+            found.append(SimulatedSite(name, spec, waits, walltime=queue.walltime, nodes=platform.nodes(name, seed)))
+    return found
+
+
+def _depart(simulation: Simulation, platform: Platform, executors: list[SimulatedExecutor], seed: int) -> None:
+    """Hosts fail, and sites leave and return, when the platform says so; those that return are added."""
+    for name, site in platform.site.items():
+        own = [one for one in executors if one.traits.site == name]
+        if site.lifetime:
+            for when, lost in failures([one.id for one in own], site.lifetime, _EVER, seed):
+                simulation.at(when, lost)
+        if site.leaves:
+            for one in own:
+                simulation.at(site.leaves, ExecutorLost(one.id, f"site {name} left"))
+        if site.returns:
+            for one in own:
+                traits = one.traits
+                number = len(executors) + 1
+                back = SimulatedExecutor(number, traits.capacity, traits.speed, f"{traits.host}-again", name)
+                simulation.join(site.returns, back)
+                executors.append(back)
+
+
+_EVER: Seconds = 1e12
+
+
+class SimulatedHost(NamedTuple):
+    """A host that joins at a time, and may leave before the end."""
+
+    site: str
+    host: str
+    cores: float
+    joins: Seconds = 0.0
+    leaves: Seconds | None = None
+
+
+def run_on_hosts(
+    workload: Workload, hosts: Sequence[SimulatedHost], policy: str, seed: int, arrivals: Sequence[Seconds]
+) -> tuple[Outcome, dict[int, Interval]]:
+    """Run tasks that arrive when it is said, in ascending order, on hosts of speed 1 that come and go."""
+    tasks = workload.tasks
+
+    def model(spec: TaskSpec | ArraySpec, index: int, attempt: int, where: ExecutorTraits) -> Fate:
+        return Fate(tasks[spec.id - 1].seconds)
+
+    executors = [
+        SimulatedExecutor(number, Needs(cores=one.cores), 1.0, one.host, one.site)
+        for number, one in enumerate(hosts, 1)
+    ]
+    simulation = Simulation(Machine(load_policies(policy), seed=seed), model, ())
+    for executor, host in zip(executors, hosts, strict=True):
+        simulation.join(max(0.0, host.joins), executor)
+        if host.leaves is not None:
+            simulation.at(host.leaves, ExecutorLost(executor.id, "it left"))
+    for when, some in groupby(zip(arrivals, workload.items(), strict=True), key=itemgetter(0)):
+        simulation.at(when, Submitted([item for _, item in some]))
+    _finish(simulation)
+    found = measure(workload, [task.seconds for task in tasks], simulation, executors)
+    return msgspec.structs.replace(found, policy=policy, seed=seed), intervals(simulation)
+
+
+def _finish(simulation: Simulation) -> None:
     try:
         simulation.run()
         simulation.check_complete()
-    except BoughError as error:
-        return Outcome(policy, seed, 0.0, 0.0, 0.0, 0.0, 0.0, str(error))
-    ran = intervals(simulation)
+    except Exception as error:
+        raise InternalError("; ".join(dict.fromkeys([*simulation.complaints, str(error)]))) from error
+
+
+def measure(
+    workload: Workload,
+    seconds: Sequence[Seconds],
+    simulation: Simulation,
+    executors: Sequence[SimulatedExecutor],
+) -> Outcome:
+    """The figures of a run that has ended; `seconds`: what each task took at speed 1."""
+    tasks = workload.tasks
+    ran = occupied(simulation)
+    delivered, wasted, data = 0.0, 0.0, None
+    if simulation.data is not None:
+        attempts = simulation.data.measured()
+        for attempt in attempts.attempts:
+            if attempt.outcome == "done":
+                delivered += attempt.stage_in + attempt.stage_out
+            else:
+                wasted += (attempt.ended - attempt.began) * tasks[attempt.task].cores
+        data = _data_measures(attempts)
     makespan = max((one.end for one in ran.values()), default=0.0)
-    power = sum(one.traits.speed * one.traits.capacity.cores for one in executors)
-    fastest = max(one.traits.speed for one in executors)
+    speeds: dict[int, float] = {one.id: one.traits.speed for one in executors}
+    there = presence(simulation, makespan)
+    power = sum(speeds.get(one.executor, 1.0) * one.cores for one in there)
+    fastest = max((speeds.get(one.executor, 1.0) for one in there), default=1.0)
+    cores = sum(one.cores for one in there)
+    allocated = sum(one.cores * (one.end - one.start) for one in there)
     work = sum(length * task.cores for length, task in zip(seconds, tasks, strict=True))
-    bound = max(_critical_path(workload, seconds) / fastest, work / power)
-    busy = sum((one.end - one.start) * tasks[one.record - 1].cores for one in ran.values())
+    ideal = _critical_path(workload, seconds) / fastest
+    useful = sum((one.end - one.start) * tasks[one.record - 1].cores for one in ran.values())
+    spent = max(useful + wasted, sum(one.busy for one in executors))
+    waits = _waits(workload, ran)
+    used = _node_seconds(ran.values())
+    nodes = sum(one.end - one.start for one in there)
     return Outcome(
-        policy,
-        seed,
+        "",
+        0,
         makespan,
-        bound,
-        _mean_end(ran.values()),
-        busy / (platform.cores * makespan) if makespan else 1.0,
-        work / makespan if makespan else 1.0,
-        "; ".join(dict.fromkeys(simulation.complaints))[:200],
+        max(ideal, work / power),
+        ideal,
+        response=_mean(one.end for one in ran.values()),
+        response_95=percentile((one.end for one in ran.values()), 0.95),
+        wait=_mean(start - ready for ready, start in waits),
+        delivery=delivered / len(ran) if ran else 0.0,
+        execution=(sum(one.end - one.start for one in ran.values()) - delivered) / len(ran) if ran else 0.0,
+        utilisation=min(1.0, spent / allocated) if allocated else 1.0,
+        speedup=work / makespan if makespan else 1.0,
+        efficiency=work / makespan / cores if makespan else 1.0,
+        provisioning=_provisioning(simulation, there),
+        core_hours=hours(allocated),
+        node_hours_used=hours(used),
+        node_hours_idle=round(hours(max(0.0, nodes - used)), 9),
+        peak_queue=concurrency((ready, start, 1) for ready, start in waits if start > ready).highest,
+        cpu_waste=round((spent - useful) / useful, 9) if useful else 0.0,
+        data=data,
+        complaint=_line("; ".join(dict.fromkeys(simulation.complaints))),
+    )
+
+
+class Presence(NamedTuple):
+    """From when to when an executor was there."""
+
+    executor: int
+    cores: float
+    start: Seconds
+    end: Seconds
+
+
+def presence(simulation: Simulation, until: Seconds) -> list[Presence]:
+    """The executors of a run, those of pilots too, up to a time."""
+    joined: dict[int, tuple[float, Seconds]] = {}
+    found: list[Presence] = []
+    for _, now, written in simulation.journal:
+        for fact in written:
+            if isinstance(fact, ExecutorJoined):
+                joined[fact.executor] = fact.capacity.cores, now
+            elif isinstance(fact, ExecutorLost) and fact.executor in joined:
+                cores, since = joined.pop(fact.executor)
+                found.append(Presence(fact.executor, cores, min(since, until), min(now, until)))
+    found += [Presence(one, cores, min(since, until), until) for one, (cores, since) in joined.items()]
+    return found
+
+
+def _provisioning(simulation: Simulation, there: Sequence[Presence]) -> Seconds:
+    """From the first request for pilots, or the beginning, to the last executor that joined."""
+    asked = (now for _, now, written in simulation.journal for fact in written if isinstance(fact, PilotAsked))
+    return max(0.0, max((one.start for one in there), default=0.0) - next(asked, 0.0))
+
+
+def occupied(simulation: Simulation) -> dict[int, Interval]:
+    """By record: from when to when its slot was taken, the moving of its files included."""
+    ran = intervals(simulation)
+    if simulation.data is not None:
+        for one in simulation.data.measured().attempts:
+            if one.outcome == "done":
+                ran[one.record] = Interval(one.record, one.began, one.ended, one.executor)
+    return ran
+
+
+def _data_measures(measured: Measured) -> DataMeasures:
+    asked = measured.total("asked")
+    hit, peer, joined = (measured.total(field) for field in ("hit", "peer", "joined"))
+    store, origin = measured.total("store"), measured.total("origin")
+    return DataMeasures(
+        local=hit,
+        joined=joined,
+        store=store,
+        peer=peer,
+        origin=origin,
+        hits=measured.hit_rate,
+        peer_hits=peer / asked if asked else 0.0,
+        moved=measured.total("moved"),
+        network_waste=measured.network_waste,
     )
 
 
 def _critical_path(workload: Workload, seconds: Sequence[Seconds]) -> Seconds:
     ends: list[float] = []
-    for length, task in zip(seconds, workload.tasks, strict=True):
-        ends.append(length + max((ends[one] for one in task.after), default=0.0))
+    for length, before in zip(seconds, workload.dependencies(), strict=True):
+        ends.append(length + max((ends[one] for one in before), default=0.0))
     return max(ends, default=0.0)
 
 
-def _mean_end(ran: Iterable[Interval]) -> Seconds:
-    ends = [one.end for one in ran]
-    return fmean(ends) if ends else 0.0
+def _waits(workload: Workload, ran: dict[int, Interval]) -> list[tuple[Seconds, Seconds]]:
+    """Of each task when it could start and when it did; rounded, since starts are known from ends and lengths."""
+    found = []
+    for place, before in enumerate(workload.dependencies(), 1):
+        if place in ran:
+            ready = max((ran[one + 1].end for one in before if one + 1 in ran), default=0.0)
+            found.append((round(ready, 6), max(round(ready, 6), round(ran[place].start, 6))))
+    return found
 
 
-def _row(policy: str, runs: Sequence[Outcome], cores: float) -> PolicyRow:
-    spans = [run.makespan for run in runs]
-    spread = 0.0
-    if len(spans) > 1:
-        student = _STUDENT[len(spans) - 2] if len(spans) - 2 < len(_STUDENT) else 1.96
-        spread = student * stdev(spans) / sqrt(len(spans))
-    speedup = fmean(run.speedup for run in runs)
-    return PolicyRow(
-        policy,
-        fmean(spans),
-        spread,
-        fmean(run.lower_bound for run in runs),
-        fmean(run.ratio for run in runs),
-        fmean(run.response for run in runs),
-        fmean(run.utilisation for run in runs),
-        speedup,
-        speedup / cores,
-        next((run.complaint for run in runs if run.complaint), ""),
-    )
+def _node_seconds(ran: Iterable[Interval]) -> Seconds:
+    """For how long hosts ran something, all together."""
+    until: dict[int, float] = {}
+    used = 0.0
+    for one in sorted(ran, key=lambda interval: interval.start):
+        begin = max(one.start, until.get(one.executor, 0.0))
+        if one.end > begin:
+            used += one.end - begin
+            until[one.executor] = one.end
+    return used
+
+
+def _mean(values: Iterable[float]) -> float:
+    some = list(values)
+    return fmean(some) if some else 0.0
+
+
+def _line(text: str) -> str:
+    """A complaint on one line, not too long."""
+    return " ".join(text.split())[:400]

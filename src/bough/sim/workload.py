@@ -1,19 +1,46 @@
-"""Workloads: tasks with their times, needs and dependencies, as a simulation submits them to the core.
+"""Workloads: tasks with their times, needs, dependencies and files, as a simulation submits them to the core.
 
-They come from recorded runs, from workflow files with estimates, or from generators. Rule: tasks stand after those they
-wait for, and are named by their place in the list.
+They come from recorded runs, from workflow files with estimates, or from generators. Tasks read and write files by
+their places in the list of files; a task that reads what another one writes waits for it, as in a live submission.
+Rules: tasks stand after those they wait for, and are named by their place in the list; a file has at most one writer,
+and without one it is at home when the run begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import groupby
 
 import msgspec
 
 from bough.errors import UserError
+from bough.model.arrays.element_reads import pack_reads
+from bough.model.events.facts import RunOpened, Submitted
+from bough.model.events.news import MOST_CONTENTS, FilesIdentified, NamedContent
 from bough.model.ids import BlobId, RecordId, Seconds
-from bough.model.resources import Needs
-from bough.model.tasks import Dep, Item, Kind, On, TaskSpec
+from bough.model.sites.resources import Needs
+from bough.model.tasks import NO_LIMITS, ArraySpec, Dep, Item, Kind, Limits, On, TaskSpec
+
+RUN = 1  # the workflow that a simulation submits
+_MOST_BYTES = 1 << 60
+
+
+class SimulatedFile(msgspec.Struct, frozen=True, gc=False):
+    """One file; files of equal names, also of several workloads, have the same content."""
+
+    name: str
+    size: int  # bytes
+
+    @property
+    def path(self) -> str:
+        """Its path at the submitter, as the core knows it."""
+        return self.name if self.name.startswith("/") else f"/{self.name}"
+
+    @property
+    def digest(self) -> bytes:
+        """What its content is called."""
+        return blake2b(self.name.encode(), digest_size=32).digest()
 
 
 class SimulatedTask(msgspec.Struct, frozen=True, gc=False):
@@ -26,13 +53,30 @@ class SimulatedTask(msgspec.Struct, frozen=True, gc=False):
     memory: int = 0
     priority: int = 0
     template: str = ""  # tasks of one template are expected to run equally long
+    reads: tuple[int, ...] = ()  # places in the list of files
+    writes: tuple[int, ...] = ()
+
+
+class Submission(msgspec.Struct, frozen=True):
+    """What is submitted of a workload: its items, and whose they are.
+
+    The elements of an array are tasks that stand together in the workload.
+    """
+
+    items: list[Item]
+    first: dict[int, int]  # by record: the place of its first task in the workload
+
+    def task_of(self, record: int, element: int) -> int:
+        """The place in the workload of an element of a record."""
+        return self.first[record] + element
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """Tasks in an order in which they could run."""
+    """Tasks in an order in which they could run, and the files that they read and write."""
 
     name: str
     tasks: Sequence[SimulatedTask]
+    files: Sequence[SimulatedFile] = ()
 
     def __post_init__(self) -> None:
         for place, task in enumerate(self.tasks):
@@ -40,6 +84,27 @@ class Workload(msgspec.Struct, frozen=True):
                 raise UserError(f"workload {self.name}: task {task.name} does not stand after all that it waits for")
             if not 0 <= task.seconds <= 1e15:
                 raise UserError(f"workload {self.name}: task {task.name} takes {task.seconds:g} s")
+        if self.files or any(task.reads or task.writes for task in self.tasks):
+            self._check_files()
+
+    def _check_files(self) -> None:
+        names: set[str] = set()
+        for file in self.files:
+            if not 0 <= file.size <= _MOST_BYTES:
+                raise UserError(f"workload {self.name}: file {file.name} has {file.size} bytes")
+            if not file.name or "\0" in file.name or file.path in names:
+                raise UserError(f"workload {self.name}: {file.name!r} is no name for a file, or that of two")
+            names.add(file.path)
+        written: set[int] = set()
+        later = {one for task in self.tasks for one in task.writes}
+        for task in self.tasks:
+            if any(not 0 <= one < len(self.files) for one in (*task.reads, *task.writes)):
+                raise UserError(f"workload {self.name}: task {task.name} names a file that is not listed")
+            if any(one in later and one not in written for one in task.reads):
+                raise UserError(f"workload {self.name}: task {task.name} reads what is written after it, or by itself")
+            if len(set(task.writes)) < len(task.writes) or not written.isdisjoint(task.writes):
+                raise UserError(f"workload {self.name}: task {task.name} writes what is written already")
+            written.update(task.writes)
 
     @property
     def core_seconds(self) -> float:
@@ -50,21 +115,102 @@ class Workload(msgspec.Struct, frozen=True):
     def critical_path(self) -> Seconds:
         """The longest chain of tasks that wait for each other, at speed 1."""
         ends: list[float] = []
-        for task in self.tasks:
-            ends.append(task.seconds + max((ends[one] for one in task.after), default=0.0))
+        for task, after in zip(self.tasks, self.dependencies(), strict=True):
+            ends.append(task.seconds + max((ends[one] for one in after), default=0.0))
         return max(ends, default=0.0)
+
+    def dependencies(self) -> list[tuple[int, ...]]:
+        """By task: those that it waits for, also because it reads what they write."""
+        writers = self.writers()
+        if not writers:
+            return [task.after for task in self.tasks]
+        return [
+            tuple(dict.fromkeys((*task.after, *(writers[one] for one in task.reads if one in writers))))
+            for task in self.tasks
+        ]
+
+    def writers(self) -> dict[int, int]:
+        """By file: the task that writes it."""
+        return {one: place for place, task in enumerate(self.tasks) for one in task.writes}
 
     def items(self) -> list[Item]:
         """What is submitted: a record for each task, numbered from 1."""
+        return self.submission().items
+
+    @property
+    def shared_share(self) -> float:
+        """The part of all bytes of files that two or more tasks read (Storage Affinity, 1.4)."""
+        readers = [0] * len(self.files)
+        for task in self.tasks:
+            for file in dict.fromkeys(task.reads):
+                readers[file] += 1
+        total = sum(file.size for file in self.files)
+        shared = sum(file.size for file, count in zip(self.files, readers, strict=True) if count > 1)
+        return shared / total if total else 0.0
+
+    def submission(
+        self, first: int = 1, *, arrays: bool = False, estimates: Sequence[Seconds] | None = None
+    ) -> Submission:
+        """What is submitted, with records from a number up.
+
+        `estimates`: how long each task is expected to run at speed 1. Then each is a template of its own, so that the
+        estimate stands until the task itself has run. Arrays have none.
+        `arrays`: tasks that stand together, of one template and with the same needs, priority and dependencies, are
+        elements of one array.
+        """
+        after = self.dependencies()
+        if arrays:
+            return self._as_arrays(first, after)
         needs: dict[tuple[float, int], Needs] = {}
+        paths = [file.path for file in self.files]
         made: list[Item] = []
-        for place, task in enumerate(self.tasks, 1):
+        for place, task in enumerate(self.tasks):
             wanted = needs.setdefault((task.cores, task.memory), Needs(cores=task.cores, memory=task.memory))
-            after = tuple([Dep(On.TASK, one + 1) for one in task.after])
+            template, limits = task.template[:200], NO_LIMITS
+            if estimates is not None:
+                template, limits = f"task {place}", Limits(walltime=estimates[place])
             made.append(
                 TaskSpec(
-                    RecordId(place), Kind.COMMAND, BlobId(b""), b"", name=task.name[:200], template=task.template[:200],
-                    needs=wanted, priority=task.priority, after=after,
+                    RecordId(first + place), Kind.COMMAND, BlobId(b""), b"", name=task.name[:200],
+                    template=template, needs=wanted, priority=task.priority, limits=limits,
+                    after=tuple([Dep(On.TASK, first + one) for one in after[place]]),
+                    reads=tuple([paths[one] for one in task.reads]), writes=tuple([paths[one] for one in task.writes]),
                 )
             )  # fmt: skip
-        return made
+        return Submission(made, {first + place: place for place in range(len(made))})
+
+    def _as_arrays(self, first: int, after: list[tuple[int, ...]]) -> Submission:
+        paths = [file.path for file in self.files]
+        places: list[tuple[int, int]] = []  # by task: its record, and which element
+        made: list[Item] = []
+        starts: dict[int, int] = {}
+
+        def alike(place: int) -> tuple[object, ...]:
+            task = self.tasks[place]
+            return (task.template, task.cores, task.memory, task.priority, after[place])
+
+        for _, run in groupby(range(len(self.tasks)), alike):
+            some = list(run)
+            record, one = first + len(made), self.tasks[some[0]]
+            starts[record] = some[0]
+            places += [(record, element) for element in range(len(some))]
+            made.append(
+                ArraySpec(
+                    RecordId(record), Kind.COMMAND, BlobId(b""), len(some), BlobId(b"t" * 16), name=one.name[:200],
+                    template=one.template[:200], needs=Needs(cores=one.cores, memory=one.memory),
+                    priority=one.priority, after=tuple([Dep(On.TASK, *places[before]) for before in after[some[0]]]),
+                    reads=pack_reads([[paths[file] for file in self.tasks[place].reads] for place in some]),
+                )
+            )  # fmt: skip
+        return Submission(made, starts)
+
+    def news(self, submission: Submission) -> list[RunOpened | Submitted | FilesIdentified]:
+        """What the core is told, as by a live client: the submission, and what the files at home hold."""
+        said: list[RunOpened | Submitted | FilesIdentified] = [Submitted(submission.items)]
+        if self.files:
+            said.insert(0, RunOpened(RUN, self.name[:200], "sim", 1))
+            written = self.writers()
+            held = [NamedContent(f.path, f.digest, f.size) for at, f in enumerate(self.files) if at not in written]
+            starts = range(0, len(held), MOST_CONTENTS)
+            said += [FilesIdentified(RUN, (), tuple(held[start : start + MOST_CONTENTS])) for start in starts]
+        return said

@@ -6,7 +6,7 @@ Rule: pilots are started, found and ended by the same errands as on a host that 
 from __future__ import annotations
 
 from bough.errors import UserError
-from bough.model.site_specs import SiteSpec
+from bough.model.sites.site_specs import SiteSpec
 from bough.sites.site_kind import Surroundings
 from bough.sites.ssh_site import DirectSite
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from bough.errors import SiteError, UnknownName, did_you_mean
-from bough.model.site_specs import PilotId, SiteSpec
+from bough.model.sites.site_specs import PilotId, SiteSpec
 
 
 class Surroundings(NamedTuple):

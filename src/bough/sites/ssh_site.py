@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from bough.errors import UserError
-from bough.model.site_specs import PilotId, SiteSpec
+from bough.model.sites.site_specs import PilotId, SiteSpec
 from bough.sites.head.head_site import HeadSite
 from bough.sites.site_kind import PilotStatus, Surroundings
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Self
 
@@ -64,6 +64,20 @@ class Contents:
         private.make_folder(self.folder)
         return Incoming(self, digest, f"{self.folder}/{_HIDDEN}{os.getpid()}-{next(self._numbers)}")
 
+    def put_many(self, contents: Sequence[tuple[bytes, bytes]]) -> None:
+        """Keep small contents, by digest: each is complete and on the disk, and each folder is synced once.
+
+        One that is not what its digest says is left out: it is its sender's affair, not that of the others.
+        """
+        folders: dict[str, None] = {}
+        for digest, data in dict(contents).items():
+            with contextlib.suppress(StoreFailed), self.receive(digest) as incoming:
+                incoming.write(data)
+                incoming.finish(sync_folder=False)
+                folders[os.path.dirname(self.path(digest))] = None
+        for folder in folders:
+            _sync_folder(folder)
+
     def sweep(self) -> None:
         """Delete contents that were left half-written; only the holder of the store may call this."""
         with contextlib.suppress(FileNotFoundError):
@@ -96,7 +110,7 @@ class Incoming:
         self._digest.update(data)
         self.size += len(data)
 
-    def finish(self, elsewhere: str = "") -> bytes:
+    def finish(self, elsewhere: str = "", *, sync_folder: bool = True) -> bytes:
         """Give the complete content its name, or another path; StoreFailed when it is not what was announced."""
         digest = self._digest.digest()
         if self._wanted and digest != self._wanted:
@@ -107,7 +121,8 @@ class Incoming:
         private.make_folder(os.path.dirname(path))
         os.replace(self._hidden, path)
         self._file.close()  # last: what fails before may be tried again
-        _sync_folder(os.path.dirname(path))
+        if sync_folder:
+            _sync_folder(os.path.dirname(path))
         return digest
 
     def drop(self) -> None:
@@ -158,6 +173,10 @@ class FileReferences:
                     file.truncate(file.tell() - file.tell() % DIGEST)
                 file.write(b"".join(new))
             known.update(new)
+
+    def is_referred(self, digest: bytes) -> bool:
+        """Whether some run refers to a content."""
+        return any(digest in digests for digests in self.runs.values())
 
     def sweep(self, removed: Iterable[int]) -> bool:
         """Delete some contents that only removed runs refer to; whether there may be more."""

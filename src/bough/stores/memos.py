@@ -305,6 +305,8 @@ class Memos:
 
     def _is_unchanged(self, made: Output) -> bool:
         """Whether an output is as it was; OSError when it is not there."""
+        if not made.kept:
+            return True  # it is temporary: if somebody wants it, it is made again
         if made.digest and not made.mtime_ns:  # its place is on another machine
             name = made.digest.hex()
             return bool(self.contents) and os.stat(f"{self.contents}/{name[:2]}/{name}").st_size == made.size

@@ -32,6 +32,7 @@ MOST_BLOBS: Final = 100  # deleted in one go
 _OF_RECORD: Final = (
     PagesAdded, f.Placed, f.Replicated, f.SpanStarted, f.SpanEnded, f.ElementFailed, f.SpanReturned, f.OutputKept,
     f.Observed, f.RetryDue, f.MemoLookedUp, f.Skipped, f.LockTaken, f.LockFreed, f.SpanAlive,
+    f.CheckpointKept, f.MadeAgain, f.OutputsSafe,
 )  # fmt: skip
 _OF_EXECUTOR: Final = (
     f.ExecutorJoined, f.ExecutorResized, f.ExecutorLost, f.ExecutorSuspended, f.ExecutorResumed, f.ExecutorDrained,

@@ -13,7 +13,7 @@ from typing import Final
 from bough.model.ids import NUMBERS
 
 FILE: Final = "journal.db"  # of a store in a folder
-SCHEMA: Final = 10
+SCHEMA: Final = 11
 FOLDED: Final = (
     "position", "runs", "groups", "group_after", "tasks", "elements", "spans", "attempts", "executors", "files",
     "after", "attributes", "declared", "memo", "arrays", "array_pages", "borrowed", "blob_uses", "sweeps", "lasting",
@@ -137,7 +137,8 @@ CREATE TABLE IF NOT EXISTS series(
   total INTEGER, PRIMARY KEY (id, idx, metric, turn, n)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS staging(
   id INTEGER, idx INTEGER, attempt INTEGER, stage_in REAL, stage_out REAL, cached INTEGER, from_peers INTEGER,
-  from_origin INTEGER, sent INTEGER, PRIMARY KEY (id, idx, attempt)) WITHOUT ROWID;
+  from_origin INTEGER, sent INTEGER, from_shared INTEGER, hits INTEGER, peer_hits INTEGER, misses INTEGER,
+  PRIMARY KEY (id, idx, attempt)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS declared(path TEXT, run INTEGER, PRIMARY KEY (path, run)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS memo(
   key BLOB, record INTEGER, start INTEGER, stop INTEGER, attempt INTEGER, turn INTEGER, run INTEGER, checked INTEGER,

@@ -16,7 +16,7 @@ import msgspec
 
 from bough.model.events.facts import Fact, MemoLookedUp, SpanEnded
 from bough.model.ids import BlobId, ExecutorId, MemoKey, RecordId, Seconds
-from bough.model.observations import SeenTask
+from bough.model.monitoring.observations import SeenTask
 from bough.model.outcomes import Stream
 from bough.model.tasks import Reuse
 from bough.stores.expendable_runs import ExpendableRuns, ScriptRun

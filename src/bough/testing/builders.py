@@ -11,9 +11,9 @@ from bough.core.machine import Machine
 from bough.model.events.facts import ExecutorJoined, Submitted
 from bough.model.ids import ROOT, BlobId, ExecutorId, GroupId, RecordId
 from bough.model.outcomes import Cause, Failure
-from bough.model.requirements import Attributes
-from bough.model.resources import ONE_CORE, Needs
-from bough.model.site_specs import PilotId
+from bough.model.sites.requirements import Attributes
+from bough.model.sites.resources import ONE_CORE, Needs
+from bough.model.sites.site_specs import PilotId
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, Limits, On, TaskSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import Policies

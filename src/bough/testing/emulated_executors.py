@@ -27,7 +27,7 @@ from bough import logs
 from bough.errors import BoughError, PeerLost, UserError
 from bough.executor.executor_options import ExecutorLifetime, ExecutorOptions, make_hello, read_capacity_and_lifetime
 from bough.model.ids import ExecutorId
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.testing.emulated_connection import EmulatedConnection, EmulatedReader
 from bough.testing.emulated_work import NEVER, EmulatedExecutor, RunTimes
 from bough.transport.access import Access, find_access

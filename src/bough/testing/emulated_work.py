@@ -22,8 +22,8 @@ from bough.model.commands.command import CommandCall, CommandTemplate, decode_ca
 from bough.model.commands.rendering import render_call, render_row
 from bough.model.events.news import WorkFailed, WorkObserved, WorkReturned, WorkStarted, WorkSucceeded
 from bough.model.ids import BlobId, Seconds, SpanId
-from bough.model.monitors import Finish, Restart
-from bough.model.observations import Fired
+from bough.model.monitoring.monitors import Finish, Restart
+from bough.model.monitoring.observations import Fired
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Kind
 from bough.wire.executor_messages import EndElements, RunSpan, StopElements, spread

@@ -19,7 +19,7 @@ from bough.model.events import arriving, facts, news
 from bough.model.events.facts import ExecutorDrained, ExecutorLost
 from bough.model.events.orders import SendSpan
 from bough.model.ids import ExecutorId
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.model.tasks import ArraySpec, TaskSpec
 from bough.policy.interface import (
     DataView,
@@ -33,7 +33,7 @@ from bough.policy.interface import (
     ReadyWork,
     View,
 )
-from bough.sim.simulated_executor import ExecutorTraits, Fate, SimulatedExecutor
+from bough.sim.platforms.simulated_executor import ExecutorTraits, Fate, SimulatedExecutor
 from bough.sim.simulation import Simulation
 from bough.testing.builders import array, executor, limits, needs, submit, task
 

@@ -18,8 +18,8 @@ from bough.core.invariants import check
 from bough.core.machine import Machine, Turn
 from bough.model.events import arriving, news
 from bough.model.events.orders import EndSpan
-from bough.model.observations import Points
-from bough.model.population_rules import PopulationRule
+from bough.model.monitoring.observations import Points
+from bough.model.monitoring.population_rules import PopulationRule
 from bough.model.tasks import Dep, On
 from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import EndMember, EndOthers, Policies, PopulationPolicy, PopulationView

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from bough.model.site_specs import PilotId
+from bough.model.sites.site_specs import PilotId
 from bough.sites.site_kind import PilotStatus, SiteKind, SubmitsMany
 
 _PATIENCE: Final = 60.0  # seconds for something to come true

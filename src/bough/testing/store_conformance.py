@@ -70,11 +70,11 @@ from bough.model.events.facts import (
 from bough.model.events.news import GroupClosed, PagesAdded
 from bough.model.files import FileSpec
 from bough.model.ids import BlobId, FileId, MemoKey, RecordId
-from bough.model.observations import Fired, Observation, Points, Trouble
+from bough.model.monitoring.observations import Fired, Observation, Points, Trouble
 from bough.model.outcomes import Cause, Detail, Failure, Output, ResultFile, Stream
-from bough.model.resources import Needs
 from bough.model.reuse_scope import ReuseScope
-from bough.model.site_specs import SiteSpec
+from bough.model.sites.resources import Needs
+from bough.model.sites.site_specs import SiteSpec
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, Reuse, TaskExtras, TaskSpec
 from bough.policies.policy_registry import load_policies
 from bough.stores.core_hours import DAY, HOUR, MINUTE

@@ -14,13 +14,13 @@ import msgspec
 from bough.model.bounds import Amount, Count, FilePath, Label, Name, Pid, Text, Word
 from bough.model.events.news import Action, GroupClosed, PagesAdded
 from bough.model.ids import BlobId, ExecutorId, RecordId
-from bough.model.observations import Observation
+from bough.model.monitoring.observations import Observation
 from bough.model.outcomes import Detail, Failure, Results
 from bough.model.reuse_scope import ALWAYS, ReuseMode, ReuseScope
 from bough.model.tasks import Item
 from bough.wire.questions import AnyQuestion
 
-VERSION = 4
+VERSION = 5
 MAX_FRAME = 1 << 30  # bytes; bigger things travel as files
 
 

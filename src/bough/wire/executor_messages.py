@@ -13,16 +13,16 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from bough.model.availability import Grace
 from bough.model.bounds import Count, FilePath, Index, Label, Name, Pid, Text, Word
 from bough.model.checkpoints import MOST_SAVED, CheckpointPlan
 from bough.model.events.news import WorkNews
 from bough.model.ids import BlobId, ExecutorId, RecordId, Seconds, SpanId
-from bough.model.monitors import MOST_PLANS, Fail, Finish, Restart
+from bough.model.monitoring.monitors import MOST_PLANS, Fail, Finish, Restart
 from bough.model.outcomes import ResultFile
-from bough.model.requirements import Attributes
-from bough.model.resources import Needs
-from bough.model.site_specs import PilotId
+from bough.model.sites.availability import Grace
+from bough.model.sites.requirements import Attributes
+from bough.model.sites.resources import Needs
+from bough.model.sites.site_specs import PilotId
 from bough.model.tasks import Kind, Limits, Page
 from bough.wire.client_messages import Blob, Challenge, Proof, Refused
 from bough.wire.file_messages import FilesToExecutor, FilesToServer
@@ -48,7 +48,7 @@ class ExecutorHello(msgspec.Struct, frozen=True, array_like=True, tag="xh"):
     each: Needs | None = None  # of a relay that shares out the work: what the biggest of them has, `capacity` is of all
     together: bool = False  # it takes batches of like tasks, see `RunSpan.batch`
     pilot: PilotId = PilotId(0)  # that started it; 0: somebody did
-    attributes: Attributes = ()  # what it says of itself, for requirements: see `model.requirements`
+    attributes: Attributes = ()  # what it says of itself, for requirements: see `model.sites.requirements`
 
 
 class SpansHeld(msgspec.Struct, frozen=True, array_like=True, tag="hold"):
@@ -179,6 +179,9 @@ class Value(msgspec.Struct, frozen=True, array_like=True):
 _MADE_BEFORE = Value(0, 1, [])
 
 
+MOST_LOOKS = 10_000  # declared inputs of one span that are looked for
+
+
 class RunSpan(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     """Run a span: its elements one after the other in one slot; a relay that shares out work cuts it up."""
 
@@ -209,6 +212,8 @@ class RunSpan(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     checkpoint: CheckpointPlan | None = None
     saved: Annotated[tuple[Index, ...], Meta(max_length=MOST_SAVED)] = ()  # elements whose checkpoint can be asked for
     replica: bool = False  # other attempts of it are running: what they write is left alone
+    # declared inputs by element that may have gone: a command that runs in the submitter's directory looks for them
+    looks: Annotated[list[tuple[Index, FilePath]], Meta(max_length=MOST_LOOKS)] = []
 
     @property
     def last(self) -> SpanId:

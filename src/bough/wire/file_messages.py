@@ -2,7 +2,8 @@
 
 A file is named by the digest of its content. Before an executor starts a task it says `WantFile` for each input, and
 takes those it lacks from the peers that the answer names, or from the server with `GetPiece`; when the task has ended
-it says `OfferFiles` for each output, and the server takes those it lacks with `GetPiece`. An executor that others can
+it says `OfferFiles` for each output, and the server takes those it lacks with `GetPiece`. Outputs of tasks that were
+done before, and that are written back in bulk, come with `WriteBack`. An executor that others can
 reach says `OfferPeer`, and what its host's cache has with `CacheReport`. Rule: no piece is sent that was not asked
 for, so that no frame is big and no peer has to keep more than a few pieces in memory.
 """
@@ -15,11 +16,12 @@ import msgspec
 from msgspec import Meta
 
 from bough.model.bounds import Count, Digest, Duration, FilePath, Name, Text, Whole, Word
-from bough.model.ids import ExecutorId, Seconds, SpanId
+from bough.model.ids import ExecutorId, RecordId, Seconds, SpanId
 
 PIECE = 1 << 20  # bytes of a file that travel in one message
 DIGEST = 32  # bytes of a content's digest
 MOST_PEERS = 16  # named for one content
+MOST_GATHERED = 1000  # tasks whose outputs travel in one message
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Ticket = Annotated[bytes, Meta(min_length=32, max_length=32)]
 Secret = Annotated[bytes, Meta(max_length=1 << 16)]
@@ -52,6 +54,7 @@ class PeerHint(msgspec.Struct, frozen=True, array_like=True):
     fingerprint: Word  # of its certificate
     until: Seconds  # the end of the ticket's validity
     ticket: Ticket
+    reader: ExecutorId = ExecutorId(0)  # whose ticket it is: the relay that the reader is behind; 0: its own
 
 
 class FileLocated(msgspec.Struct, frozen=True, array_like=True, tag="loc"):
@@ -67,6 +70,16 @@ class FileLocated(msgspec.Struct, frozen=True, array_like=True, tag="loc"):
     peers: Annotated[list[PeerHint], Meta(max_length=MOST_PEERS)] = []
     wanted: Count = 0  # about how many tasks that wait read the same content
     folder: bool = False  # the content is the archive of a folder
+    fresh: bool = False  # no cache is used: it is brought from the server for each task, and not kept
+    lost: bool = False  # another task had made it, and it is nowhere any more: that one makes it again
+
+
+class InputsAnnounced(msgspec.Struct, frozen=True, array_like=True, tag="soon"):
+    """To an executor: a task that may come next reads these contents; bring them, if there is nothing better to do."""
+
+    record: RecordId
+    index: Count
+    contents: Annotated[list[tuple[Digest, Count]], Meta(max_length=1000)]
 
 
 class FailedPeer(msgspec.Struct, frozen=True, array_like=True):
@@ -108,6 +121,12 @@ class CheckContent(msgspec.Struct, frozen=True, array_like=True, tag="check"):
     digest: Digest
 
 
+class DropContent(msgspec.Struct, frozen=True, array_like=True, tag="drop"):
+    """A content that a host held for others, or has of others, has had its last reader."""
+
+    digest: Digest
+
+
 class MovedContent(msgspec.Struct, frozen=True, array_like=True):
     """Bytes of a content that came from somewhere; `source` 0: from the server."""
 
@@ -126,6 +145,11 @@ class CacheReport(msgspec.Struct, frozen=True, array_like=True, tag="cache"):
     failed: Annotated[list[tuple[Digest, FailedPeer]], Meta(max_length=100_000)] = []
     ended: Annotated[list[Digest], Meta(max_length=100_000)] = []  # it takes nothing more of them now
     whole: bool = False
+    shared: bool = False  # it is about the shared store of its site; without more: it sees that store
+
+
+class ListShared(msgspec.Struct, frozen=True, array_like=True, tag="shared"):
+    """To an executor: report all that the shared store of its site has."""
 
 
 class GetPiece(msgspec.Struct, frozen=True, array_like=True, tag="get"):
@@ -154,6 +178,7 @@ class MadeFile(msgspec.Struct, frozen=True, array_like=True):
     size: Count
     mode: Annotated[int, Meta(ge=0, le=0o7777)] = 0o644
     folder: bool = False  # the content is the archive of a folder
+    time: Whole = 0  # of its last change in nanoseconds, if it is to have that in its place, too
 
 
 class OfferFiles(msgspec.Struct, frozen=True, array_like=True, tag="offer"):
@@ -163,6 +188,9 @@ class OfferFiles(msgspec.Struct, frozen=True, array_like=True, tag="offer"):
     span: SpanId
     index: Count
     files: Annotated[list[MadeFile], Meta(max_length=100_000)]
+    must: bool = False  # the executor's host cannot hold them
+    # contents of small ones, at most a piece in all, so that they need not be asked for; empty: it is to be asked for
+    along: Annotated[list[Annotated[bytes, Meta(max_length=PIECE)]], Meta(max_length=100_000)] = []
 
 
 class FilesKept(msgspec.Struct, frozen=True, array_like=True, tag="kept"):
@@ -172,6 +200,33 @@ class FilesKept(msgspec.Struct, frozen=True, array_like=True, tag="kept"):
     times: list[Whole] = []  # nanoseconds, 0 for one that is not in its place
     error: Text = ""
     places: list[FilePath] = []  # of a function's result, and of streams: where the server keeps it
+    held: bool = False  # they are temporary: the executor's host is to hold them until `DropContent`
+
+
+class HeldOutputs(msgspec.Struct, frozen=True, array_like=True):
+    """All outputs of a task that has succeeded, as its executor holds them; `along`: as in `OfferFiles`."""
+
+    record: RecordId
+    index: Count
+    attempt: Count
+    files: Annotated[list[MadeFile], Meta(max_length=100_000)]
+    along: Annotated[list[Annotated[bytes, Meta(max_length=PIECE)]], Meta(max_length=100_000)] = []
+
+
+class WriteBack(msgspec.Struct, frozen=True, array_like=True, tag="wb"):
+    """An executor has gathered outputs of tasks that it reported as done before: they are to be made safe."""
+
+    request: Count
+    tasks: Annotated[list[HeldOutputs], Meta(max_length=MOST_GATHERED)]
+
+
+class WrittenBack(msgspec.Struct, frozen=True, array_like=True, tag="wbk"):
+    """The answer to `WriteBack`: the executor need not hold them any more.
+
+    They are safe, or not wanted, or their tasks run again.
+    """
+
+    request: Count
 
 
 class PutPiece(msgspec.Struct, frozen=True, array_like=True, tag="put"):
@@ -184,6 +239,27 @@ class PutPiece(msgspec.Struct, frozen=True, array_like=True, tag="put"):
     data: bytes
 
 
-FilesToExecutor = WorkDirectory | FileLocated | GetPiece | FilePiece | FilesKept | PeerIdentity | CheckContent
-# the last one from clients
-FilesToServer = WantFile | GetPiece | FilePiece | OfferFiles | FindPeers | OfferPeer | CacheReport | PutPiece
+FilesToExecutor = (
+    WorkDirectory
+    | FileLocated
+    | GetPiece
+    | FilePiece
+    | FilesKept
+    | WrittenBack
+    | PeerIdentity
+    | CheckContent
+    | ListShared
+    | InputsAnnounced
+    | DropContent
+)
+FilesToServer = (
+    WantFile
+    | GetPiece
+    | FilePiece
+    | OfferFiles
+    | WriteBack
+    | FindPeers
+    | OfferPeer
+    | CacheReport
+    | PutPiece  # from clients
+)

@@ -13,7 +13,6 @@ import msgspec
 from msgspec import Meta
 
 from bough.errors import ProtocolError, UserError
-from bough.model.availability import Grace, SiteRule
 from bough.model.bounds import (
     Count,
     Digest,
@@ -29,9 +28,10 @@ from bough.model.bounds import (
     Word,
 )
 from bough.model.ids import ExecutorId, MemoKey, RecordId
-from bough.model.observations import SeenTask
-from bough.model.queue_specs import QueueSpec
-from bough.model.site_specs import DefinedName, SiteSpec
+from bough.model.monitoring.observations import SeenTask
+from bough.model.sites.availability import Grace, SiteRule
+from bough.model.sites.queue_specs import QueueSpec
+from bough.model.sites.site_specs import DefinedName, SiteSpec
 from bough.wire.here_questions import HereQuestion
 from bough.wire.probes import DEEDS, ProbeQuestion, ProbeResult
 
@@ -86,7 +86,10 @@ class Project(Question[None], frozen=True, array_like=True, tag="project"):
 
 
 class Workflows(Question[list[Fields]], frozen=True, array_like=True, tag="workflows"):
-    """[{"run", "name", "group", "user", "directory", "closed", "counts", "client"}]."""
+    """[{"run", "name", "group", "user", "directory", "closed", "counts", "unsaved", "client"}].
+
+    "unsaved": the tasks that have succeeded and whose outputs are on their way.
+    """
 
 
 class Executors(Question[list[Fields]], frozen=True, array_like=True, tag="executors"):
@@ -180,7 +183,7 @@ class RemoveQueue(Question[Fields], frozen=True, array_like=True, tag="delqueue"
 
 
 class Statistics(Question[list[Fields]], frozen=True, array_like=True, tag="statistics"):
-    """The samples of the last so many seconds, see `server.service.metrics.Sample`."""
+    """The samples of the last so many seconds, see `server.service.upkeep.metrics.Sample`."""
 
     seconds: Count = 1
 

@@ -14,7 +14,7 @@ from bough.errors import SiteError, UserError
 from bough.model.events import facts
 from bough.model.ids import ExecutorId, RecordId, SpanId
 from bough.model.outcomes import Detail
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, Item, Kind, On, TaskSpec
 from bough.sim.schedule import concurrency
 from bough.sim.studies.trellisdag_workloads import PLAIN_TIMES, SUPER_TIMES, Shape, Times, items, run_id

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,15 @@ import pytest
 
 from bough import private
 from bough.api.memo.digests import argument_digest
-from bough.api.pickling import pack_arguments
+from bough.api.pickling import make_pages, pack_arguments
 from bough.api.values import argument_values, value_identities
 from bough.api.values.argument_values import ArgumentValues
 from bough.api.values.packing import Packing, Shared
+from bough.api.values.remote_values import RemoteValues
 from bough.errors import BadValue
+from bough.model.files import value_digest, value_path
 from bough.model.packed_values import APART
-from bough.model.refs import unpack_call
+from bough.model.refs import load_pickle, unpack_call
 from bough.movers.value_files import forget_recent
 from bough.movers.value_places import MEMORY, VALUES, VARIABLE, value_memory
 
@@ -157,6 +160,27 @@ def test_a_freed_file_is_used_again(values: ArgumentValues) -> None:
     assert values.in_memory == SIZE - 100
 
 
+def test_a_buffer_is_noted_when_its_tasks_are_done_and_its_memory_used_again(
+    values: ArgumentValues, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(value_identities, "_DELAY", 3600.0)
+    busy, done = values.keep(array(1).data), values.keep(array(2).data)
+    values.hold(8, 0, 2, [busy, done])
+    values.let_go([busy, done])
+    values.hold(9, 0, 1, [busy])
+    values.succeeded(8, 0, 2)
+    until(lambda: done.is_gone)
+    notes = tmp_path / value_identities.FILE
+    one = notes.stat().st_size
+    assert values.identities.find(array(2).data, done.mark) == done.identity
+    assert not busy.is_gone
+    values.succeeded(9)
+    until(lambda: busy.is_gone)
+    assert notes.stat().st_size == 2 * one
+    values.keep(array(3).data)
+    assert values.in_memory == 2 * SIZE
+
+
 def test_calls_get_what_arrays_held_when_they_were_packed(values: ArgumentValues) -> None:
     one = array(1)
     with Packing(lambda: values) as packing:
@@ -204,7 +228,8 @@ def test_a_shared_value_of_another_session_or_process_travels_as_it_is(values: A
 
     shared = Shared(array(1), lambda: values)
     assert (pickle.loads(pickle.dumps(shared)) == array(1)).all()
-    assert (pickle.loads(pickle.dumps(Shared(array(2), None))) == array(2)).all()
+    remote = RemoteValues(lambda view: blake2b(view, digest_size=32).digest())
+    assert (pickle.loads(pickle.dumps(Shared(array(2), lambda: remote))) == array(2)).all()
 
 
 def test_keys_are_of_the_content_and_the_same_in_the_next_run(tmp_path: Path, place: Path) -> None:
@@ -290,3 +315,60 @@ def test_the_memory_that_values_may_take_is_the_users_to_say(monkeypatch: pytest
         value_memory()
     monkeypatch.delenv(VARIABLE)
     assert 0 < value_memory() < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def test_a_buffer_at_a_service_is_named_by_its_content_and_declared() -> None:
+    sent: dict[bytes, int] = {}
+
+    def send(view: memoryview) -> bytes:
+        digest = blake2b(view, digest_size=32).digest()
+        sent[digest] = view.nbytes
+        return digest
+
+    remote = RemoteValues(send)
+    shared = Shared(array(3), lambda: remote)
+    for value in (array(3), shared):
+        with Packing(lambda: remote) as packing:
+            payload = pack_arguments((value, 1), {}, "f", packing)
+            packing.hold(1)
+            (path,) = packing.contents()
+        assert value_digest(path) in sent
+        assert path.encode() in payload
+        assert len(payload) < 2000
+    assert (shared.value == array(3)).all()
+    assert len(sent) == 1
+
+
+def test_an_array_given_to_many_elements_is_sent_once_and_each_page_names_its_own() -> None:
+    sent: list[bytes] = []
+
+    def send(view: memoryview) -> bytes:
+        sent.append(blake2b(view, digest_size=32).digest())
+        return sent[-1]
+
+    remote = RemoteValues(send)
+    one, other = array(1), array(2)
+    with Packing(lambda: remote) as packing:
+        pages = list(make_pages([one, other, one, 7, 8, one], apart=packing))
+        named = [packing.contents(number) for number, page in enumerate(pages) for _ in range(page.start, page.stop)]
+        assert set(packing.contents()) == set(map(value_path, sent))
+    first, second = map(value_path, sent)  # neither was read a second time
+    assert named == [(first,), (second,), (first,), (), (), (first,)]
+
+
+class Fresh:
+    """Pickled by an array that is made for it, and that is gone afterwards: the next one may lie in its place."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def __reduce__(self) -> Any:
+        return bytes, (array(self.seed),)
+
+
+def test_arrays_that_lay_in_the_same_place_one_after_the_other_are_not_taken_for_each_other(
+    values: ArgumentValues,
+) -> None:
+    with Packing(lambda: values) as packing:
+        pages = list(make_pages([Fresh(seed) for seed in range(8)], apart=packing))
+        assert [load_pickle(page.data)[0] for page in pages] == [bytes(array(seed)) for seed in range(8)]

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from bough.api.submit.checkpoint_options import Checkpoint, placed
-from bough.api.submit.options import DEFAULTS, read_options
+from bough.api.submit.task_options.checkpoint_options import Checkpoint, placed
+from bough.api.submit.task_options.options import DEFAULTS, read_options
 from bough.errors import UserError
 from bough.model.checkpoints import CheckpointPlan
 from bough.model.tasks import TaskExtras

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.api.submit.commands import command_name
+from bough.api.submit.command_lines.commands import command_name
 
 
 @pytest.mark.parametrize(

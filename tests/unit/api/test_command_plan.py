@@ -7,8 +7,9 @@ import subprocess
 import pytest
 
 from bough.api.futures.task import OutputPath
-from bough.api.submit.command_plan import plan_command, plan_sweep, shell_words
+from bough.api.submit.command_lines.command_plan import plan_command, plan_sweep, shell_words
 from bough.errors import InvalidWorkload
+from bough.model.commands.command import Transfer
 from bough.model.commands.rendering import render_call, render_row, row_files
 from bough.model.spaces import product, tie
 
@@ -262,3 +263,11 @@ def test_a_task_that_an_f_string_put_into_the_text_is_refused():
                 plan_command(text, {}, cwd="/w")
     plan_command("sort <task 1>out", {}, cwd="/w")
     plan_command("echo '<task >'; echo a: b > c", {}, cwd="/w")
+
+
+def test_files_that_are_only_put_stand_last_among_those_that_are_read() -> None:
+    planned = plan_command("cat {x:r} q db", {"x": "in"}, cwd="/w")
+    moved = [Transfer("put", "/w/q", "q"), Transfer("store", "/w/db", "db"), Transfer("put", "/w/in", "in")]
+    found = planned.with_transfers([*moved, Transfer("get", "/w/out", "out")])
+    assert found.reads == ("/w/in", "/w/db", "/w/q")
+    assert found.fresh == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.api.submit.declared_text import plan_with_files, with_slots
+from bough.api.submit.command_lines.declared_text import plan_with_files, with_slots
 from bough.model.commands.command import final_text, shown_text
 
 

@@ -14,12 +14,12 @@ import pytest
 import bough
 from bough import monitors
 from bough.api.submit.group_table import WatchedGroups
-from bough.api.submit.monitor_options import Watching, read_monitors
-from bough.api.submit.options import DEFAULTS, read_options
+from bough.api.submit.task_options.monitor_options import Watching, read_monitors
+from bough.api.submit.task_options.options import DEFAULTS, read_options
 from bough.errors import BadValue, NotPicklable
-from bough.model import monitors as m
 from bough.model.ids import MemoKey
-from bough.model.monitor_text import read_monitor
+from bough.model.monitoring import monitors as m
+from bough.model.monitoring.monitor_text import read_monitor
 
 KEY = MemoKey(b"k" * 16)
 

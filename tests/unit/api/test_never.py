@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bough.api.submit.never import refuse_impossible
+from bough.api.submit.task_options.never import refuse_impossible
 from bough.errors import InvalidWorkload
-from bough.executor.machine_capacity import machine_capacity, machine_memory
-from bough.model.resources import Needs
+from bough.executor.host.machine_capacity import machine_capacity, machine_memory
+from bough.model.sites.resources import Needs
 
 
 def test_all_that_the_machine_has_is_possible() -> None:

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from bough.api.session.launch import find_place, read_cores
 from bough.api.submit.arrays import array_length
-from bough.api.submit.options import AT_SERVICE, DEFAULTS, read_options
+from bough.api.submit.task_options.options import AT_SERVICE, DEFAULTS, read_options
 from bough.errors import UserError
 from bough.model.filtering import filtered
-from bough.model.resources import OWN_PYTHON, Needs
+from bough.model.sites.resources import OWN_PYTHON, Needs
 from bough.model.spaces import product
 
 
@@ -192,3 +192,13 @@ def test_a_task_may_run_twice_unless_it_says_otherwise() -> None:
     assert not read_options(never, {"timeout": 5}).limits.idempotent
     with pytest.raises(UserError, match="idempotent is 'no'; give True or False"):
         read_options(DEFAULTS, {"idempotent": "no"})
+
+
+def test_what_a_task_writes_is_kept_unless_it_says_otherwise() -> None:
+    assert read_options(DEFAULTS, {"cores": 2}).limits.keep
+    temporary = read_options(DEFAULTS, {"keep": False})
+    assert not temporary.limits.keep
+    assert not read_options(temporary, {"timeout": 5}).limits.keep
+    with pytest.raises(UserError, match="keep is 'no'; give True, False or \"later\""):
+        read_options(DEFAULTS, {"keep": "no"})
+    assert read_options(DEFAULTS, {"keep": "later"}).limits.keep == "later"

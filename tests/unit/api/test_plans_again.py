@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bough.api.submit.plans import Amendment, Names
+from bough.api.submit.command_lines.plans import Amendment, Names
 from bough.cli.output import Text
-from bough.cli.submit_files import Foreseen, told
+from bough.cli.runs.submit_files import Foreseen, told
 from bough.describe.plan import PlanTask
 from bough.describe.steps import Step, What
 

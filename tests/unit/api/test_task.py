@@ -246,6 +246,8 @@ def test_running_and_back_to_waiting_is_seen() -> None:
     registry.on_messages([TasksRunning(RecordId(1), 0, 1, 1, "here")])
     assert (task.state, task.attempts, task.host) == ("running", 1, "here")
     assert registry.progress.counts()["running"] == 1
+    registry.on_messages([TasksRunning(RecordId(1), 0, 1, 0, ended=1)])
+    assert (task.state, task.attempts) == ("waiting", 1)
     registry.on_messages([TasksRunning(RecordId(1), 0, 1, 0)])
     assert task.state == "waiting"
     assert registry.progress.counts() == {

@@ -20,7 +20,7 @@ from bough.cli.commands.manual import read_id
 from bough.cli.output import Text, choose
 from bough.cli.targets.locate import ServerLocation, server_of
 from bough.errors import UserError
-from bough.model.array_indices import read_indices
+from bough.model.arrays.array_indices import read_indices
 from bough.model.bounds import MOST_TASKS
 from bough.model.spaces import Ranges
 from bough.stores.open import open_jobs

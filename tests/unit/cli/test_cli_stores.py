@@ -14,8 +14,8 @@ from bough.cli.targets.jobs_database import OpenDatabase
 from bough.cli.targets.locate import ServerLocation
 from bough.cli.targets.selection import pick, targets
 from bough.errors import UnknownName
-from bough.model.selectors import read_selectors
 from bough.model.tasks import Dep, On
+from bough.model.texts.selectors import read_selectors
 
 Call = Callable[..., tuple[int, str, str]]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from cli_workshop import Workshop
 
-from bough.cli.command_texts import template
 from bough.cli.commands.completion import commands
-from bough.cli.submit_files import SubmittedWork
+from bough.cli.runs.command_texts import template
+from bough.cli.runs.submit_files import SubmittedWork
 from bough.cli.targets.locate import ServerLocation, ServiceAddress, find_target
 from bough.errors import UserError
 from bough.transport.home import ServerNote, write_note

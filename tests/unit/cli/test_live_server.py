@@ -16,8 +16,8 @@ from bough.cli.targets.locate import ServerLocation
 from bough.errors import PeerLost, ProtocolError, UnknownName
 from bough.model.blobs import blob_id
 from bough.model.events.news import AddMonitors, Cancel, Kill, Retry
-from bough.model.monitor_text import read_plan
-from bough.model.monitors import encode_plan
+from bough.model.monitoring.monitor_text import read_plan
+from bough.model.monitoring.monitors import encode_plan
 from bough.model.tasks import Dep, On
 from bough.testing.builders import question
 from bough.wire.client_messages import VERSION, Accepted, Answer, Ask, Blob, ClientHello, DoAction, Refused, Welcome

@@ -10,7 +10,7 @@ import pytest
 from cli_workshop import Workshop
 
 from bough.cli.main import load_command, make_parser
-from bough.cli.profiles import apply_profiles
+from bough.cli.runs.profiles import apply_profiles
 from bough.errors import UserError
 from tests.second_user import NOBODY, needs_root
 

@@ -73,4 +73,5 @@ def test_a_dry_run_shows_what_is_missing(filled: Workshop, bough: Call) -> None:
         "requires": "",
         "queue": "",
         "idempotent": True,
+        "keep": True,
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.cli.run_script import run_script
+from bough.cli.runs.run_script import run_script
 from bough.errors import UserError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bough.errors import UserError
-from bough.model.selectors import (
+from bough.model.texts.selectors import (
     All,
     Elements,
     Last,

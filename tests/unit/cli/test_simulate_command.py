@@ -14,8 +14,17 @@ from bough.describe.formats import Source, find_reader, read
 from bough.describe.task_graph import of_plan
 from bough.policies.policy_registry import placement_names
 from bough.sim.experiment import simulate
-from bough.sim.platform import one_site
+from bough.sim.platforms.platform import one_site
 
+WAVE = """
+from bough.describe import arguments, level
+n = arguments(int)
+@level([(i, j) for i in range(n) for j in range(n)])
+def Tile(g, i, j):
+    g.after((i - 1, j), (i, j - 1))
+    g.task(f"./sweep {i} {j}", release=True)
+    g.task(f"./check {i} {j}")
+"""
 Call = Callable[..., tuple[int, str, str]]
 INSTANCES = os.environ.get("BOUGH_WFINSTANCES", "")
 
@@ -38,6 +47,38 @@ def test_a_flat_list_with_times(bough: Call, flat: Path) -> None:
         ("sjf", 11.0, 11.0),
     ]
     assert "of lower bound" in bough("simulate", "list.txt", "--cores", "2")[1]
+
+
+def test_policies_are_compared_with_intervals_and_pairs_and_the_same_again(bough: Call, flat: Path) -> None:
+    words = ("simulate", "list.txt", "--cores", "2", "--policy", "fifo,ljf", "--seeds", "20", "--noise", "0.3")
+    code, out, err = bough(*words)
+    assert (code, err) == (0, "")
+    assert "3 tasks on 2 cores, 20 seeds" in out
+    for column in ("makespan", "+-", "slow-down", "performance index", "provisioning", "peak queue", "against fifo"):
+        assert column in out
+    assert "cache hits" not in out  # the list has no files
+    said = bough(*words, "--json")[1]
+    assert said == bough(*words, "--json")[1]
+    value = json.loads(said)
+    assert len(value["runs"]) == 40
+    assert [(one["policy"], one["against"], one["pairs"]) for one in value["differences"]] == [("ljf", "fifo", 20)]
+    assert value["policies"][0]["spreads"]["makespan"] > 0
+
+
+def test_every_form_of_a_workflow_is_simulated(bough: Call, flat: Path) -> None:
+    Path("Makefile").write_text("all: b c\n\tcat b c > all\nb: a\n\tcp a b\nc: a\n\tcp a c\na:\n\techo 1 > a\n")
+    Path("w.dag").write_text("JOB A a.sub\nJOB B a.sub\nPARENT A CHILD B\n")
+    Path("a.sub").write_text("executable=/bin/true\nqueue\n")
+    Path("wave.py").write_text(WAVE)
+    for name, words, tasks, makespan in (
+        ("Makefile", (), 4, 30.0),
+        ("w.dag", (), 2, 20.0),
+        ("wave.py", ("--args", "2"), 8, 50.0),
+    ):
+        code, out, err = bough("simulate", name, "--cores", "2", "--seconds", "10s", "--json", *words)
+        assert (code, err) == (0, "")
+        said = json.loads(out)
+        assert (said["tasks"], said["policies"][0]["makespan"]) == (tasks, makespan)
 
 
 def test_a_platform_from_a_file(bough: Call, flat: Path) -> None:
@@ -92,3 +133,52 @@ def test_recorded_workflows_under_every_policy_take_at_least_their_lower_bound()
         for row in report.rows():
             assert not row.complaint, (path.name, row)
             assert row.ratio >= 1 - 1e-9, (path.name, row)
+
+
+def test_a_platform_is_scaled(bough: Call, flat: Path) -> None:
+    Path("lab.toml").write_text("[site.lab]\nhosts = 1\n")
+    words = ("simulate", "list.txt", "--platform", "lab.toml", "--json")
+    assert json.loads(bough(*words)[1])["policies"][0]["makespan"] == 11.0
+    code, out, err = bough(*words, "--scale-hosts", "2", "--scale-link", "x3", "--patience", "2min")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["policies"][0]["makespan"] == 6.0
+    assert bough(*words, "--patience", "soon")[0] == 2
+
+
+def test_pictures_and_pages_are_written(bough: Call, flat: Path) -> None:
+    words = ("simulate", "list.txt", "--cores", "2", "--policy", "fifo,ljf", "--quiet")
+    assert bough(*words, "--gantt", "out/list.svg", "--html", "list.html")[0] == 0
+    assert b"<svg" in Path("out/list.svg").read_bytes()
+    assert "performance index" in Path("list.html").read_text()
+    code, _, err = bough(*words, "--gantt", "list.gif")
+    assert code == 2
+    assert ".svg" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "give a workflow file"),
+        (("list.txt", "--cores", "2", "--scale-hosts", "2"), "--replay"),
+        (("list.txt", "--replay", "x"), "leave FILE out"),
+        (("--replay", "list.txt"), "no store"),
+        (("--replay", "nowhere"), "nowhere"),
+        (("--replay", "x", "--cores", "2"), "leave --cores out"),
+    ],
+)
+def test_a_replay_that_cannot_be_is_refused_in_one_line(
+    bough: Call, flat: Path, words: tuple[str, ...], said: str
+) -> None:
+    code, _, err = bough("simulate", *words)
+    assert code == 2
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_describe_names_redundant_edges(bough: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("list.txt").write_text("a: :: true\nb: after=a :: true\nc: after=a,b :: true\n")
+    code, out, err = bough("describe", "--check", "list.txt")
+    assert (code, err) == (0, "")
+    assert "c need not wait for a" in out
+    assert bough("describe", "--check", "--seconds", "soon", "list.txt")[0] == 2

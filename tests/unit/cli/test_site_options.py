@@ -9,7 +9,7 @@ import pytest
 
 from bough.cli.site_definitions import add_definition_arguments, read_definitions
 from bough.errors import UserError
-from bough.model.site_specs import SiteSpec
+from bough.model.sites.site_specs import SiteSpec
 
 
 def read(*words: str) -> dict[str, SiteSpec]:

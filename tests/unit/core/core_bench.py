@@ -204,6 +204,8 @@ def check_waits(machine: Machine) -> None:
                 continue  # it is with an executor that knows for what it waits
             if reached in {TaskState.READY, TaskState.HELD, TaskState.PLACED, TaskState.RUNNING}:
                 assert set(outlooks) <= {"met"}, f"{name} goes before what it depends on"
+            elif state.remakes.is_waited_for(record.id, index):
+                continue  # for a task that makes again what was lost
             elif reached is TaskState.WAITING and not looked_up and (record.id, index) not in timers:
                 assert "open" in outlooks, f"{name} waits for nothing"
                 assert "lost" not in outlooks, f"{name} waits in vain"
@@ -213,11 +215,14 @@ def _outlook(machine: Machine, dep: Dep) -> str:
     """Whether a dependency is met, may still be met (open), or will not be as things stand (lost)."""
     if dep.is_group:
         group = machine.state.groups[dep.id]
-        if group.released and dep.on is On.GROUP:
+        if group.was_over or (group.released and dep.on is On.GROUP):
             return "met"
         return "open" if not group.finished else "lost" if group.failed_by else "met"
-    record = machine.state.records[dep.id]
-    reached = [TaskState(record.state_of(i)) for i in ([dep.index] if dep.on is On.TASK else range(record.length))]
+    record, remakes = machine.state.records[dep.id], machine.state.remakes
+    wanted = [dep.index] if dep.on is On.TASK else range(record.length)
+    reached = [
+        TaskState.DONE if remakes.counts_as_done(record.id, i) else TaskState(record.state_of(i)) for i in wanted
+    ]
     if any(one in UNSUCCESSFUL for one in reached):
         return "lost"
     is_open = dep.on is On.ARRAY and isinstance(record, ArrayRecord) and record.open

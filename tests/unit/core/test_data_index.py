@@ -11,7 +11,7 @@ from bough.core.queries.facade import Queries
 from bough.model.events import facts, news
 from bough.model.events.facts import ExecutorJoined
 from bough.model.ids import ExecutorId, FileId
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.testing.builders import executor, task
 from tests.unit.core.core_bench import Bench
 
@@ -59,6 +59,23 @@ def test_the_executors_of_a_host_share_a_holder_until_the_last_has_left() -> Non
     assert (hosts(bench, 7), data.pairs, data.contents.count, data.hosts) == ([], 0, 0, {})
     bench.tell(executor(3), changed(3, 8))  # in the place of the first
     assert hosts(bench, 8) == ["host3"]
+
+
+def test_the_shared_store_of_a_site_holds_for_all_that_see_it_and_serves_no_peers() -> None:
+    bench = Bench(0)
+    bench.tell(executor(1, site="a"), executor(2, site="a"), executor(3, site="b"))
+    queries, data = Queries(bench.machine), bench.machine.state.data
+    bench.tell(news.CacheChanged(ExecutorId(1), held(7), shared=True), news.CacheChanged(ExecutorId(2), shared=True))
+    assert (queries.store_has("a", digest(7)), queries.store_has("b", digest(7))) == (True, False)
+    assert hosts(bench, 7) == []
+    assert not queries.knows_store("a")
+    bench.tell(news.CacheChanged(ExecutorId(2), held(8), whole=True, shared=True))
+    assert queries.knows_store("a")
+    assert (queries.store_has("a", digest(7)), queries.store_has("a", digest(8))) == (False, True)
+    bench.tell(facts.ExecutorLost(ExecutorId(1), "gone"))
+    assert queries.store_has("a", digest(8))
+    bench.tell(facts.ExecutorLost(ExecutorId(2), "gone"))
+    assert (data.stores, data.pairs, data.contents.count) == ({}, 0, 0)
 
 
 def test_hosts_of_the_same_name_at_two_sites_are_two() -> None:

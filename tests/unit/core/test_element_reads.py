@@ -7,15 +7,22 @@ from random import Random
 import msgspec
 import pytest
 
+from bough.core.data import declared_files
+from bough.core.machine import Machine
+from bough.core.queries.facade import Queries
 from bough.core.records.array_record import READY
-from bough.model.element_reads import ElementReads, ReadTable, pack_reads, why_wrong
+from bough.model.arrays.element_reads import ElementReads, ReadTable, pack_reads, why_wrong
 from bough.model.events import news
 from bough.model.events.facts import ExecutorJoined, Placed
+from bough.model.events.orders import Refuse
 from bough.model.ids import ExecutorId, FileId
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
+from bough.model.tasks import Page
 from bough.policy.interface import DataNeeds, Place
-from bough.testing.builders import array, executor, limits
+from bough.testing.builders import array, executor, limits, submit
 from tests.unit.core.core_bench import Bench
+from tests.unit.policies.data_bench import DataBench
+from tests.unit.policies.data_bench import digest as digest_of
 
 
 def test_what_is_packed_is_found_by_element() -> None:
@@ -67,6 +74,12 @@ def test_files_of_elements_are_numbered_with_those_of_tasks() -> None:
     record = bench.machine.state.records[1]
     assert [list(record.files_of(element)) for element in (0, 1)] == [[1], [2]]
     assert record.spec_for_executors.reads is None
+    reads = Queries(bench.machine).reads_path
+    assert [[reads(1, index, path) for path in ("/x", "/y", "/z")] for index in (0, 1, 2)] == [
+        [True, False, False],
+        [False, True, False],
+        [False, False, False],
+    ]
 
 
 class Wishes:
@@ -135,3 +148,61 @@ def test_any_order_of_elements_gives_each_once(seed: int) -> None:
             bench.restart()
             record = bench.machine.state.records[1]
     policy.wanted = []
+
+
+def fed(start: int, *rows: list[str]) -> Page:
+    return Page(start, start + len(rows), b"rows", reads=pack_reads(rows))
+
+
+def test_elements_that_are_fed_say_what_they_read_page_by_page() -> None:
+    bench = Bench(0)
+    bench.submit(array(1, 0, open=True, fed=True, pages=()))
+    assert bench.tell(news.PagesAdded(1, [fed(0, ["/a"], ["/b", "/a"]), fed(2, ["/c"])])).orders == []  # type: ignore[arg-type]
+    bench.tell(news.PagesAdded(1, [fed(3, ["/a"], [])]))  # type: ignore[arg-type]
+    record = bench.machine.state.records[1]
+    names = {file.id: file.path for file in record.group.workflow.files.all()}
+    assert sorted(names.values()) == ["/a", "/b", "/c"]
+    read = [[names[file] for file in record.files_of(index)] for index in range(6)]
+    assert read == [["/a"], ["/b", "/a"], ["/c"], ["/a"], [], []]
+    assert all(page.reads is None for page in record.pages(0, 5))  # executors need none of it
+    again = Machine.restore(bench.machine.snapshot(), bench.machine.state.policies)
+    kept = again.state.records[1]
+    assert [[names[file] for file in kept.files_of(index)] for index in range(5)] == read[:5]
+
+
+def test_fed_elements_go_where_their_data_is() -> None:
+    shop = DataBench("max-compute-util")
+    shop.executor(1, site="s1")
+    shop.executor(2, "b", site="s2")
+    shop.tell(submit(array(1, 0, open=True, fed=True, pages=()), request=1))
+    run = shop.machine.state.run
+    named = (news.NamedContent("/b", digest_of("b"), 100),)
+    shop.tell(news.PagesAdded(1, [fed(0, ["/b"])]), news.FilesIdentified(run, (), named))  # type: ignore[arg-type]
+    assert shop.went[1, 0] == 2
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        ElementReads(("/a",), b"\0\0\0"),
+        ElementReads(("/a",), b"\1\0\0\0"),
+        ElementReads((FileId(1),), b"\0\0\0\0"),
+        ElementReads(("/a",), b"\0\0\0\0", b"\1\0\0\0\1\0\0\0"),
+    ],
+)
+def test_pages_whose_reads_do_not_fit_are_refused(reads: ElementReads) -> None:
+    bench = Bench(0)
+    bench.submit(array(1, 0, open=True, fed=True, pages=()))
+    turn = bench.tell(news.PagesAdded(1, [Page(0, 1, b"rows", reads=reads)]))  # type: ignore[arg-type]
+    assert [type(order) for order in turn.orders] == [Refuse]
+    assert turn.facts == []
+
+
+def test_a_feed_that_goes_on_and_on_numbers_no_more_files_than_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(declared_files, "MOST_FED", 3)
+    bench = Bench(0)
+    bench.submit(array(1, 0, open=True, fed=True, pages=()))
+    for number in range(6):
+        bench.tell(news.PagesAdded(1, [fed(number, [f"/{number}"])]))  # type: ignore[arg-type]
+    record = bench.machine.state.records[1]
+    assert [len(record.files_of(index)) for index in range(6)] == [1, 1, 1, 0, 0, 0]

@@ -8,8 +8,8 @@ from bough.core.graph.submission import add_task
 from bough.core.records.attempts import Span
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.state import State
+from bough.model.arrays.runtimes import BACKLOG, MAX_BACKLOG, SHORT
 from bough.model.ids import SpanId
-from bough.model.runtimes import BACKLOG, MAX_BACKLOG, SHORT
 from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import Policies
 from bough.testing.builders import executor, needs, task

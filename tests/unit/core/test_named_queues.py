@@ -7,8 +7,8 @@ from collections import Counter
 from bough.core.queries.facade import Queries
 from bough.model.events import facts, news
 from bough.model.events.orders import AskForPilot, SendSpan
-from bough.model.queue_specs import QueueSpec
-from bough.model.site_specs import SiteSpec
+from bough.model.sites.queue_specs import QueueSpec
+from bough.model.sites.site_specs import SiteSpec
 from bough.testing.builders import array, executor, limits, needs, task
 from tests.unit.core.core_bench import Bench
 from tests.unit.core.test_workflow_records import opened

@@ -7,7 +7,7 @@ from bough.core.machine import Turn
 from bough.core.scheduling.provisioning import PERIOD
 from bough.model.events import facts
 from bough.model.events.orders import AskForPilot
-from bough.model.site_specs import PilotId, SiteSpec
+from bough.model.sites.site_specs import PilotId, SiteSpec
 from bough.testing.builders import array, executor, limits, submit, task
 from tests.unit.core.core_bench import Bench
 

@@ -9,7 +9,7 @@ from bough.core.scheduling.provisioning import PERIOD
 from bough.errors import InvalidTransition
 from bough.model.events import facts
 from bough.model.events.orders import AskForPilot, CancelPilot
-from bough.model.site_specs import PILOT_EDGES, PilotId, PilotState, SiteSpec
+from bough.model.sites.site_specs import PILOT_EDGES, PilotId, PilotState, SiteSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policies.provisioning.all_at_once import AllAtOnce
 from bough.policy.interface import Policies

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bough.model.events import facts
 from bough.model.events.orders import AskForPilot, SendSpan
-from bough.model.site_specs import PilotId, SiteSpec
+from bough.model.sites.site_specs import PilotId, SiteSpec
 from bough.testing.builders import executor, needs, submit, task
 from tests.unit.core.core_bench import Bench
 

@@ -11,10 +11,10 @@ from bough.core.queries.facade import Queries
 from bough.model.events import facts, news
 from bough.model.events.arriving import Recalled
 from bough.model.events.orders import EndSpan
-from bough.model.monitors import Finish
-from bough.model.observations import Fired, Points
+from bough.model.monitoring.monitors import Finish
+from bough.model.monitoring.observations import Fired, Points
+from bough.model.monitoring.population_rules import PopulationRule, check_rule
 from bough.model.outcomes import Cause, Failure
-from bough.model.population_rules import PopulationRule, check_rule
 from bough.model.reuse_scope import ReuseScope
 from bough.model.tasks import Dep, On, Reuse
 from bough.policies.placement.fifo import Fifo

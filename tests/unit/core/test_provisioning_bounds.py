@@ -8,15 +8,15 @@ import pytest
 
 from bough.core.invariants import check, picture
 from bough.core.machine import Machine, Turn
+from bough.core.pilots.sites import MOST_PAST
 from bough.core.queries.answers import UsageInfo
 from bough.core.queries.facade import Queries
 from bough.core.scheduling.provisioning import PERIOD
-from bough.core.sites import MOST_PAST
 from bough.model.events import facts, news
 from bough.model.events.facts import Fact, decode_facts, encode_facts
 from bough.model.events.orders import AskForPilot, CancelPilot, SendSpan
 from bough.model.outcomes import Cause, Failure
-from bough.model.site_specs import PilotId, PilotState, SiteSpec
+from bough.model.sites.site_specs import PilotId, PilotState, SiteSpec
 from bough.model.tasks import Dep, On
 from bough.policies.placement.fifo import Fifo
 from bough.policies.provisioning.adaptive import Adaptive

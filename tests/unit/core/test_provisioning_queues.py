@@ -8,8 +8,8 @@ from test_provisioning_bounds import Desk, Says, asked, nothing, spec
 from bough.core.queries.facade import Queries
 from bough.core.scheduling.provisioning import PERIOD
 from bough.model.events import facts, news
-from bough.model.queue_specs import QueueSpec
-from bough.model.site_specs import PilotId, PilotState
+from bough.model.sites.queue_specs import QueueSpec
+from bough.model.sites.site_specs import PilotId, PilotState
 from bough.policies.provisioning.all_at_once import AllAtOnce
 from bough.policy.interface import AskFor, ProvisioningView, ProvisioningWish, Release
 from bough.policy.shortage import Provisioner

@@ -7,12 +7,12 @@ from core_bench import Bench
 from bough.core.graph.submission import add_task
 from bough.core.queries.facade import Queries
 from bough.core.records.array_record import HELD, READY
-from bough.core.records.ready_queue import DemandIndex, Entry, ReadyQueue, Shape
+from bough.core.records.indexes.ready_queue import DemandIndex, Entry, ReadyQueue, Shape
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.model.events.news import Cancel
 from bough.model.ids import ROOT
-from bough.model.resources import ONE_CORE
+from bough.model.sites.resources import ONE_CORE
 from bough.model.tasks import Dep, On
 from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import Policies

@@ -9,12 +9,12 @@ from msgspec import structs
 
 from bough.core.machine import Machine
 from bough.core.queries.facade import Queries
-from bough.core.records.replicas import Waste
+from bough.core.records.indexes.replicas import Waste
 from bough.model.checkpoints import CheckpointPlan
 from bough.model.events import facts, news
 from bough.model.events.orders import SendSpan, StopSpan
-from bough.model.ids import ExecutorId, SpanId
-from bough.model.outcomes import Cause, Failure
+from bough.model.ids import ExecutorId, RecordId, SpanId
+from bough.model.outcomes import Cause, Detail, Failure, Staged
 from bough.model.tasks import TaskExtras
 from bough.policies.replication.tail import Tail
 from bough.policies.replication.wqr import Wqr
@@ -190,6 +190,52 @@ def test_the_first_success_wins_and_the_time_of_the_other_is_waste(winner: int, 
     success = bench.task(1).success_of(0)
     assert success is not None
     assert success.attempt == winner
+
+
+def stopped(attempt: int, moved: int) -> news.WorkStopped:
+    """What the executor of a superseded attempt says: so many bytes of its input came from peers and the server."""
+    detail = Detail(0, staged=Staged(cached=1000, from_peers=moved // 3, from_origin=moved - moved // 3))
+    return news.WorkStopped(SpanId(attempt), RecordId(1), 0, attempt, detail)
+
+
+@pytest.mark.parametrize("winner", [1, 2])
+def test_bytes_that_were_moved_for_a_superseded_attempt_are_waste_once(winner: int) -> None:
+    bench = replicated()
+    bench.tell(news.WorkSucceeded(SpanId(winner), 0, 1, 20.0))
+    bench.tell(stopped(winner, 5))  # it is not the one that was superseded
+    assert bench.machine.state.replicas.waste.bytes == 0
+    bench.restart()
+    bench.tell(stopped(3 - winner, 700))
+    bench.tell(stopped(3 - winner, 700))
+    assert bench.machine.state.replicas.waste.bytes == 700
+    assert not bench.machine.state.replicas.untold
+
+
+@pytest.mark.parametrize("succeeds", [True, False])
+def test_a_superseded_attempt_that_ends_before_it_is_stopped_tells_its_bytes(succeeds: bool) -> None:
+    bench = replicated()
+    detail = Detail(0, started=1.0, ended=2.0, staged=Staged(from_origin=700))
+    late = (
+        news.WorkSucceeded(SpanId(2), 0, 1, 1.0, None, (detail,))
+        if succeeds
+        else news.WorkFailed(SpanId(2), 0, BOOM, detail)
+    )
+    turn = bench.tell(news.WorkSucceeded(SpanId(1), 0, 1, 1.0), late)
+    assert [(fact.record, fact.attempt) for fact in turn.facts if isinstance(fact, facts.OutputKept)] == [(1, 2)]
+    assert bench.machine.state.replicas.waste.bytes == 700
+
+
+def test_of_many_superseded_attempts_the_last_thousand_may_still_tell_their_bytes() -> None:
+    bench = replicated()
+    index, span = bench.machine.state.replicas, bench.machine.state.spans[2]
+    for number in range(1500):
+        span.attempt = number
+        index.superseded(span, 0, 1.0)
+    assert len(index.untold) == 1000
+    assert index.find_untold(2, 0) == (1, 0, 500)
+    index.moved((1, 0, 499), 10)
+    index.moved((1, 0, 500), 10)
+    assert index.waste.bytes == 10
 
 
 def test_both_succeed_in_one_turn_and_the_first_one_counts() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core_bench import Bench
 
-from bough.core.sites import PATIENCE
+from bough.core.pilots.sites import PATIENCE
 from bough.model.events import facts, news
 from bough.model.events.orders import ClearExecutor, KeepExecutor, StopSpan
 from bough.model.outcomes import Cause, Failure

@@ -7,7 +7,7 @@ import msgspec
 from bough.core.machine import Turn
 from bough.model.events import facts
 from bough.model.events.facts import PilotAsked
-from bough.model.site_specs import PilotId, SiteSpec
+from bough.model.sites.site_specs import PilotId, SiteSpec
 from bough.policies.provisioning.adaptive import Adaptive
 from bough.policies.provisioning.all_at_once import AllAtOnce
 from bough.policy.interface import AskFor

@@ -6,16 +6,18 @@ from collections.abc import Iterable
 
 from msgspec import structs
 
+from bough.core.invariants import picture
 from bough.core.machine import Machine, Turn
 from bough.core.queries.facade import Queries
 from bough.model.events import facts, news
 from bough.model.events.orders import AnswerTake, SendSpan
 from bough.model.ids import ROOT, ExecutorId, GroupId
+from bough.model.sites.queue_specs import QueueSpec
 from bough.model.states import TaskState
 from bough.model.tasks import GroupSpec, Kind, TaskSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import Place, Policies, View
-from bough.testing.builders import array, group, needs, task
+from bough.testing.builders import array, group, needs, submit, task
 from tests.unit.core.core_bench import Bench
 
 
@@ -46,6 +48,17 @@ def test_one_turn_holds_all_of_it_and_nothing_is_sent() -> None:
     assert started == facts.SpanStarted(answer.span, 0, 1, placed.record)
     assert not any(isinstance(order, SendSpan) for order in turn.orders)
     assert bench.states(1) == ["running"]
+
+
+def test_what_was_taken_from_a_queue_of_other_sites_is_the_same_after_a_replay_of_what_fits() -> None:
+    machine, healed = (Machine(Policies(Fifo())) for _ in range(2))
+    queue = facts.QueueDefined("q", QueueSpec(sites=("elsewhere",)))
+    needed = structs.replace(needs(2), queue="q")
+    for number, event in enumerate((facts.RunOpened(1, "run", "h", 1), queue, submit(command(1, needs=needed))), 1):
+        healed.replay_what_fits(number, 0.0, machine.turn(0.0, [event]).facts)
+    healed.replay_what_fits(4, 0.0, machine.turn(0.0, [wanted()]).facts)
+    assert machine.counts()["running"] == 1
+    assert picture(healed.state) == picture(machine.state)
 
 
 def test_functions_and_what_a_full_group_holds_cannot_be_taken() -> None:

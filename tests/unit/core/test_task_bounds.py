@@ -10,7 +10,7 @@ from bough.model.events import facts, news
 from bough.model.events.facts import Fact, decode_facts, encode_facts
 from bough.model.events.orders import SendSpan
 from bough.model.ids import ExecutorId
-from bough.model.site_specs import SiteSpec
+from bough.model.sites.site_specs import SiteSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import Policies
 from bough.testing.builders import array, executor, submit, task

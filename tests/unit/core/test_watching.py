@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from bough.core.queries.facade import Queries
+from bough.core.records.indexes.watch_index import WatchIndex
 from bough.core.records.task_series import MOST_FIRED, MOST_KEPT, MOST_METRICS, MOST_TAGS, Seen, Series
-from bough.core.records.watch_index import WatchIndex
 from bough.model.events import facts, news
 from bough.model.events.orders import EndSpan, SendSpan, WatchSpan
 from bough.model.ids import BlobId
-from bough.model.monitors import MOST_PLANS, Fail, Finish, Restart
-from bough.model.observations import Fired, Points, Trouble
+from bough.model.monitoring.monitors import MOST_PLANS, Fail, Finish, Restart
+from bough.model.monitoring.observations import Fired, Points, Trouble
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Dep, On, Page, TaskExtras
 from bough.testing.builders import array, executor, group, limits, on_array, on_group, task

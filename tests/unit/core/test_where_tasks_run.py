@@ -6,7 +6,7 @@ from bough.core.explain import explain
 from bough.core.queries.facade import Queries
 from bough.model.events import facts
 from bough.model.events.orders import AskForPilot, SendSpan
-from bough.model.site_specs import SiteSpec
+from bough.model.sites.site_specs import SiteSpec
 from bough.testing.builders import array, executor, needs, task
 from tests.unit.core.core_bench import Bench
 

@@ -21,13 +21,13 @@ from bough.describe.plan import Plan, tidy
 from bough.describe.trellisdag.description_script import read_script
 from bough.describe.trellisdag.expansion import before_rows, declared_edges, jobs, reduced, targets
 from bough.model.events.facts import Submitted
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.model.tasks import GroupSpec, TaskSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import Place, Policies, ReadyWork, View
 from bough.policy.list_scheduling import in_order
+from bough.sim.platforms.simulated_executor import ExecutorTraits, Fate, SimulatedExecutor
 from bough.sim.schedule import Interval, degrees, intervals
-from bough.sim.simulated_executor import ExecutorTraits, Fate, SimulatedExecutor
 from bough.sim.simulation import Simulation
 from bough.sim.studies.trellisdag import makespan, replay
 from bough.sim.studies.trellisdag_workloads import PLAIN_TIMES, SUPER_TIMES, Kings, Times, lengths_of

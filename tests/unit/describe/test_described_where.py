@@ -76,3 +76,22 @@ def test_a_description_says_that_a_task_never_runs_twice() -> None:
     assert list(of_task(plan.root.groups[0].tasks[0])) == [("idempotent", "no")]
     with pytest.raises(InvalidWorkload, match="idempotent=maybe: expected yes or no"):
         flat_list.read("idempotent=maybe :: ./order", "list.txt")
+
+
+def test_a_line_says_that_what_it_writes_is_temporary() -> None:
+    (task,) = flat_list.read("keep=no out=raw.dat :: ./simulate > raw.dat", "list.txt")
+    assert not task.keep
+    assert "keep=no" in flat_list.write([task])
+
+
+def test_a_task_may_say_that_what_it_writes_is_written_back_later() -> None:
+    (task,) = flat_list.read("keep=later out=raw.dat :: ./simulate > raw.dat", "list.txt")
+    assert task.keep == "later"
+    assert "keep=later" in flat_list.write([task])
+    with pytest.raises(InvalidWorkload, match="keep=soon: expected yes, no or later"):
+        flat_list.read("keep=soon :: true", "list.txt")
+    planned = PlanTask("true")
+    put_on_task(planned, "keep", "Later")
+    assert ("keep", "later") in list(of_task(planned))
+    put_on_task(planned, "keep", "yes")
+    assert "keep" not in dict(of_task(planned))

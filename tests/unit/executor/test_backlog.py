@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from bough.executor.backlog import Backlog, Capacity, QueuedSpan
+from bough.executor.slots.backlog import Backlog, Capacity, QueuedSpan
 from bough.model.ids import BlobId, RecordId, SpanId
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.model.tasks import Kind
 from bough.wire.executor_messages import RunSpan
 

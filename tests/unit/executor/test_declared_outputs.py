@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bough.executor.devices import WorkerDevices
 from bough.executor.files.declared_outputs import Outputs
-from bough.executor.processes import Unstartable
+from bough.executor.host.devices import WorkerDevices
+from bough.executor.host.processes import Unstartable
 from bough.executor.worker.environment import Environments, ProgramPaths
 
 

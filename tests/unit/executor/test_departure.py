@@ -10,7 +10,7 @@ from typing import cast
 
 from bough.executor.executor_options import ExecutorLifetime
 from bough.executor.loop import Departure, Executor
-from bough.executor.slots import Slots
+from bough.executor.slots.slots import Slots
 from bough.model.events.news import WorkFailed
 from bough.model.ids import SpanId
 from bough.model.outcomes import Cause, Failure

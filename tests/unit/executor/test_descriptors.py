@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bough.executor.descriptors import Descriptors
+from bough.executor.host.descriptors import Descriptors
 
 
 @pytest.fixture

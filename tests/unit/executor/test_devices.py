@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bough.executor.devices import CUDA, HIP, LEVEL_ZERO, ROCR, DevicePool, Gpus, find_gpus
-from bough.model.resources import Needs
+from bough.executor.host.devices import CUDA, HIP, LEVEL_ZERO, ROCR, DevicePool, Gpus, find_gpus
+from bough.model.sites.resources import Needs
 
 
 def nvidia(root: Path, count: int) -> Path:

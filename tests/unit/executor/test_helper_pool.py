@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.executor.descriptors import Descriptors
+from bough.executor.host.descriptors import Descriptors
 from bough.executor.probes import helper_pool
 from bough.executor.probes.file_answers import ProbePlace
 from bough.executor.probes.helper_pool import MOST_WAITING, HelperPool, ProbeWork

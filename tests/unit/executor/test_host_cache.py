@@ -7,12 +7,14 @@ import fcntl
 import os
 import subprocess
 import sys
+import time
 from hashlib import blake2b
 from pathlib import Path
 
 import pytest
 
 from bough.errors import SiteError
+from bough.executor.files import host_cache
 from bough.executor.files.host_cache import (
     ArrivingContent,
     HostCache,
@@ -86,6 +88,24 @@ def test_the_rest_goes_before_what_is_pinned(tmp_path: Path) -> None:
     assert cache.pin(c, "task")
     bring(cache, b"dddd")
     assert [cache.has(one) for one in (a, c)] == [False, True]
+
+
+def test_one_of_several_owners_lets_go_of_one_content(tmp_path: Path) -> None:
+    cache = HostCache(str(tmp_path / "cache"))
+    first, second = bring(cache, b"first"), bring(cache, b"second")
+    for digest in (first, second):
+        assert cache.pin(digest, "held")
+    assert cache.pin(first, "task")
+    cache.release(first, "held")
+    cache.release(first, "nobody")
+    assert cache.is_pinned(first)
+    cache.forget(first)
+    assert cache.has(first)
+    cache.release(first, "task")
+    cache.forget(first)
+    assert not cache.has(first)
+    assert cache.is_pinned(second)
+    cache.close()
 
 
 def test_what_known_tasks_want_goes_last(tmp_path: Path) -> None:
@@ -205,6 +225,28 @@ def test_a_full_disk_takes_what_nobody_needs_and_no_more(tmp_path: Path, monkeyp
     assert (cache.has(kept), cache.has(idle), cache.has(fresh)) == (True, False, True)
     assert Path(cache.path(fresh)).read_bytes() == b"fresh"
     assert tried == [5, 3, 3]
+
+
+def test_who_runs_while_space_is_made_can_find_out(tmp_path: Path) -> None:
+    cache = HostCache(str(tmp_path / "c"))
+    other = HostCache(str(tmp_path / "c"))
+    began = time.time()
+    assert not cache.was_full_since(began - 1000)
+    idle = bring(cache, b"idle")
+    other.make_space(b"")
+    assert not cache.has(idle)
+    assert cache.was_full_since(began)
+    assert not cache.was_full_since(time.time() + 1)
+
+
+def test_what_goes_while_the_disk_is_full_leaves_a_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = HostCache(str(tmp_path / "c"))
+    began = time.time()
+    cache.forget(bring(cache, b"one"))
+    assert not cache.was_full_since(began)
+    monkeypatch.setattr(host_cache, "lacks_space", lambda _: True)
+    cache.forget(bring(cache, b"two"))
+    assert cache.was_full_since(began)
 
 
 def test_a_disk_that_stays_full_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from bough.errors import UserError
 from bough.executor.executor_options import ExecutorOptions, make_hello, read_attribute, read_capacity_and_lifetime
-from bough.executor.machine_capacity import cpu_flags, machine_attributes
-from bough.model.requirements import Attributes
+from bough.executor.host.machine_capacity import cpu_flags, machine_attributes
+from bough.model.sites.requirements import Attributes
 
 
 def test_the_machine_is_described_within_bounds() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bough.executor.processes import fork_deaf, hear_signals
+from bough.executor.host.processes import fork_deaf, hear_signals
 
 
 @pytest.fixture

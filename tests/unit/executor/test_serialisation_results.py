@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from bough.api.futures.remote_exceptions import load_exception
-from bough.executor import disk_space_wait
-from bough.executor.disk_space_wait import GivenUp, SpaceWait
+from bough.executor.host import disk_space_wait
+from bough.executor.host.disk_space_wait import GivenUp, SpaceWait
 from bough.executor.worker.serialisation import (
     SMALL,
     Packed,
@@ -177,7 +177,8 @@ def test_what_is_printed_waits_for_space_whole_and_in_order(monkeypatch, tmp_pat
     monkeypatch.setattr(disk_space_wait, "TRY_AGAIN", 0.01)
     script = """
         import errno, io, os, sys
-        from bough.executor import disk_space_wait, worker_protocol
+        from bough.executor import worker_protocol
+        from bough.executor.host import disk_space_wait
         from bough.executor.worker import output_streams as streams
         disk_space_wait.TRY_AGAIN = 0.01
         real, calls, said = io.FileIO.write, [0], []

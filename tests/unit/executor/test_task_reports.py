@@ -9,8 +9,8 @@ from bough.executor.reports import Reports
 from bough.executor.task_reports import TaskReports
 from bough.model.events.news import CallsEnded, WorkFailed, WorkObserved, WorkSucceeded
 from bough.model.ids import SpanId
-from bough.model.monitors import MOST_REPORTED_LINES
-from bough.model.observations import Points
+from bough.model.monitoring.monitors import MOST_REPORTED_LINES
+from bough.model.monitoring.observations import Points
 from bough.model.outcomes import Cause, Failure
 from bough.wire.framing import News
 from bough.wire.here_questions import MOST_REPORTED, Report

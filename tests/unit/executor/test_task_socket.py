@@ -12,7 +12,7 @@ import pytest
 
 from bough.api.task_context import TaskContext as Asking
 from bough.errors import PeerLost
-from bough.executor.descriptors import Descriptors
+from bough.executor.host.descriptors import Descriptors
 from bough.executor.task_socket import VARIABLE, TaskSocket
 from bough.testing.builders import here_question
 from bough.wire.executor_messages import StopElements, TaskAnswer, TaskRequest

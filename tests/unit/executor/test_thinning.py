@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from bough.executor.monitors.thinning import MOST_POINTS, Series
+from bough.executor.monitors.evaluation.thinning import MOST_POINTS, Series
 
 
 def follow(series: Series, values: list[float], every: float, chunk: int = 1) -> list[tuple[float, ...]]:

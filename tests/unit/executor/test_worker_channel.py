@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
 
-from bough.executor.worker.worker_channel import WorkerReports
+from bough.executor.worker import worker_channel
+from bough.executor.worker.worker_channel import SpanProgress, WorkerReports
 from bough.executor.worker_protocol import FromWorker, WorkerDone, from_worker_frames, new_cells
 from bough.model.events.news import WorkFailed, WorkSucceeded
 from bough.model.ids import SpanId
@@ -71,6 +73,19 @@ def test_ends_belong_to_the_span_in_which_they_came(line: Line) -> None:
         line.speaker.begin_commands(span)
         line.speaker.ends.append(detail(0))
     assert [n.span for n in line.heard() if isinstance(n, WorkSucceeded)] == [ONE, OTHER]
+
+
+def test_big_values_of_calls_too_short_to_be_seen_are_let_go_of_when_no_more_come(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_channel, "MAX_WAIT", 0.001)
+    forgotten = threading.Semaphore(0)
+    monkeypatch.setattr(worker_channel, "forget_recent", forgotten.release)
+    for _ in range(3):
+        line.speaker.begin(SpanProgress(ONE, 0, 1, "a"))
+        line.speaker.end(WorkerDone(1))
+        line.heard()
+        assert forgotten.acquire(timeout=60)
 
 
 def test_ends_that_were_not_told_wait_like_other_news(line: Line) -> None:

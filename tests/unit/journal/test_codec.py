@@ -23,7 +23,7 @@ from bough.model.events.facts import (
     Submitted,
 )
 from bough.model.outcomes import Cause, Detail, Failure, Output, ResultFile, Stream
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, Reuse, TaskSpec
 
 DATA = Path(__file__).parents[2] / "data"

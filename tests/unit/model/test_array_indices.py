@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bough.errors import UserError
-from bough.model.array_indices import (
+from bough.model.arrays.array_indices import (
     index_label,
     positions,
     range_label,

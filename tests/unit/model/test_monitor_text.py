@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bough.errors import BadValue, UserError
-from bough.model import monitors as m
-from bough.model.monitor_text import SIGNALS, monitor_text, name_in, read_monitor, read_plan
+from bough.model.monitoring import monitors as m
+from bough.model.monitoring.monitor_text import SIGNALS, monitor_text, name_in, read_monitor, read_plan
 
 SCORE = r"score=(-?[0-9.]+)"
 

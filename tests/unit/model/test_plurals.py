@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bough.model.plurals import counted
+from bough.model.texts.plurals import counted
 
 
 @pytest.mark.parametrize(

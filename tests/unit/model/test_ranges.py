@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bough.model import ranges
+from bough.model.arrays import ranges
 
 
 def spread(parts: ranges.Ranges) -> set[int]:

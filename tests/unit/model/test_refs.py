@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pickle
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bough.model.refs import Ref, pack_marked, pack_simple, unpack_call
+from bough.model.monitoring.monitors import Emit
+from bough.model.refs import FORMER, Ref, load_pickle, pack_marked, pack_simple, unpack_call
+from bough.sim import one_site
 
 SIMPLE = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), st.binary(), st.complex_numbers()
@@ -50,3 +53,19 @@ def test_a_pickle_is_read_as_one() -> None:
     packed = pickle.dumps((([Ref(0)], 2), {"x": Ref(1)}))
     assert unpack_call(packed, ["a", "b"]) == ((["a"], 2), {"x": "b"})
     assert unpack_call(pickle.dumps(((1,), {"y": 2})), ()) == ((1,), {"y": 2})
+
+
+@pytest.mark.parametrize(("former", "now"), FORMER.items())
+def test_a_former_module_is_gone_and_its_contents_are_elsewhere(former: str, now: str) -> None:
+    assert importlib.util.find_spec(former) is None
+    assert importlib.util.find_spec(now) is not None
+
+
+@pytest.mark.parametrize("value", [Emit("best"), one_site(hosts=2, cores=4)])
+def test_a_pickle_that_names_former_modules_is_read(value: object) -> None:
+    data = pickle.dumps(value, protocol=0)  # names of modules are lines of their own
+    for former, now in FORMER.items():
+        data = data.replace(f"c{now}\n".encode(), f"c{former}\n".encode())
+    with pytest.raises(ModuleNotFoundError):
+        pickle.loads(data)
+    assert load_pickle(data) == value

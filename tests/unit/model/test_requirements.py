@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bough.errors import BadValue, UserError
-from bough.model.requirements import (
+from bough.model.sites.requirements import (
     LONGEST_TEXT,
     Attributes,
     AttributeText,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bough.model.ids import read_bytes, read_seconds
-from bough.model.resources import ONE_CORE, Needs, describe, show_bytes
+from bough.model.sites.resources import ONE_CORE, Needs, describe, show_bytes
 
 
 @pytest.mark.parametrize(

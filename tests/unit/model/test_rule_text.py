@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bough.errors import BadValue
-from bough.model.monitor_text import read_monitor
-from bough.model.monitors import Metric
-from bough.model.population_rules import PopulationRule
-from bough.model.rule_text import read_rule, with_checkpoints
+from bough.model.monitoring.monitor_text import read_monitor
+from bough.model.monitoring.monitors import Metric
+from bough.model.monitoring.population_rules import PopulationRule
+from bough.model.monitoring.rule_text import read_rule, with_checkpoints
 from bough.monitors.comparison import FirstAnswer, Halving, MedianRule
 
 STEPS = (10.0, 30.0, 90.0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bough.model.runtimes import FINEST, HAND_OUT, MAX_SPAN, RunTime, span_size
+from bough.model.arrays.runtimes import FINEST, HAND_OUT, MAX_SPAN, RunTime, span_size
 
 
 def known(mean: float, seen: int = 10**9) -> RunTime:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bough.model.terminal_text import TerminalFilter, harmless, harmless_name, harmless_output
+from bough.model.texts.terminal_text import TerminalFilter, harmless, harmless_name, harmless_output
 
 HOSTILE = "a\x1b]0;title\x07b\x1b[2Jc\x9b31m\r\x7f"
 COLOUR = re.compile(r"\x1b\[[0-9;:]*m")

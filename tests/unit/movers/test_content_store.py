@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
 
@@ -48,6 +49,9 @@ class Memory:
 
     def read(self, digest: bytes, offset: int, length: int, /) -> bytes:
         return self.kept[digest][offset : offset + length]
+
+    def put_many(self, contents: Sequence[tuple[bytes, bytes]], /) -> None:
+        self.kept.update(contents)
 
     def receive(self, digest: bytes = b"", /) -> IncomingContent:
         return Incoming(self.kept)

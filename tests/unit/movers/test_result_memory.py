@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bough.movers import result_memory
+from bough import private
+from bough.movers import mapped_memory, result_memory
+from bough.movers.kept_maps import kept_maps
 from bough.movers.result_memory import FREE, IN_MEMORY, LINK, MADE, copy_to_disk, put_in_memory
 from bough.movers.value_files import _map_buffer, map_file
-from bough.movers.value_places import VARIABLE
+from bough.movers.value_places import MEMORY, VARIABLE
 
 
 @pytest.fixture
@@ -61,6 +65,62 @@ def test_memory_is_used_again_when_nobody_maps_it(folders: tuple[str, str]) -> N
     assert os.stat(path).st_ino == inode
     assert Path(path).read_bytes() == b"n" * IN_MEMORY
     assert not os.path.exists(free)
+
+
+@pytest.fixture
+def in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Path]]:
+    monkeypatch.setenv(VARIABLE, "100MiB")
+    memory = Path(MEMORY) / f"bough-test-{os.getpid()}-{os.urandom(4).hex()}"
+    memory.mkdir(0o700)
+    (tmp_path / LINK).symlink_to(memory)
+    yield str(tmp_path), memory
+    kept_maps.forget()
+    private.remove_tree(str(memory))
+
+
+@pytest.mark.skipif(not os.path.isdir(MEMORY), reason="this machine has no /dev/shm")
+@pytest.mark.parametrize("size", [IN_MEMORY, (20 << 20) + 4097])
+def test_the_map_by_which_a_new_file_was_written_is_there_for_the_next_result(
+    in_memory: tuple[str, Path], size: int
+) -> None:
+    results, memory = in_memory
+    parts = [b"head", os.urandom(size), b"", os.urandom(5)]
+    path = put_in_memory(results, "r", parts, size + 9)
+    assert Path(path).read_bytes() == b"".join(parts)
+    status = os.stat(path)
+    assert kept_maps.has(status.st_dev, status.st_ino, is_writable=True)
+    os.rename(path, memory / f"{FREE}{size + 9}-ab")
+    again = put_in_memory(results, "s", [b"n" * size], size)
+    assert os.stat(again).st_ino == status.st_ino
+    assert Path(again).read_bytes() == b"n" * size
+
+
+@pytest.mark.skipif(not os.path.isdir(MEMORY), reason="this machine has no /dev/shm")
+def test_a_system_that_cannot_take_memory_for_a_map_writes_the_file(
+    in_memory: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mapped_memory, "_take_memory", lambda *_: errno.EINVAL)
+    data = os.urandom(9 << 20)
+    assert Path(put_in_memory(in_memory[0], "r", [data], len(data))).read_bytes() == data
+
+
+@pytest.mark.skipif(not os.path.isdir(MEMORY), reason="this machine has no /dev/shm")
+def test_memory_that_is_full_after_all_leaves_nothing(
+    in_memory: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    took: list[int] = []
+    real = mapped_memory._take_memory
+
+    def take(address: int, count: int) -> int:
+        took.append(count)
+        return errno.ENOSPC if len(took) > 2 else real(address, count)
+
+    monkeypatch.setattr(mapped_memory, "_take_memory", take)
+    assert not put_in_memory(in_memory[0], "r", [os.urandom(64 << 20)], 64 << 20)
+    assert not list(in_memory[1].iterdir())
+    with open("/proc/self/smaps", encoding="utf-8") as file:
+        lines = file.read().partition(str(in_memory[1]))[2].splitlines()
+    assert "Rss:                   0 kB" in lines[:10]  # a map is kept, and no memory
 
 
 @pytest.mark.parametrize("size", [1, 4096, 4097, (9 << 20) + 5])

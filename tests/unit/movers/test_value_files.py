@@ -16,6 +16,7 @@ from bough import private
 from bough.api.pickling import loads_unread
 from bough.model.packed_values import APART, pieces
 from bough.movers import value_files
+from bough.movers.kept_maps import kept_maps
 from bough.movers.mapped_memory import address_of, are_same, copy_into, map_pages
 from bough.movers.value_files import (
     Unread,
@@ -28,6 +29,7 @@ from bough.movers.value_files import (
     read_value,
     write_file,
 )
+from bough.movers.value_places import MEMORY
 
 
 class Block:
@@ -165,16 +167,14 @@ def test_memory_is_compared_by_its_bytes(tmp_path: Path) -> None:
         map_pages(-1, 10)
 
 
-def test_a_worker_keeps_maps_and_sees_what_is_written_over_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(value_files, "_by_inode", {})
-    folder = Path(value_files.MEMORY) / f"bough-test-{os.getpid()}-{os.urandom(4).hex()}"
+def test_maps_are_kept_and_show_what_is_written_over_them() -> None:
+    folder = Path(MEMORY) / f"bough-test-{os.getpid()}-{os.urandom(4).hex()}"
     folder.mkdir(0o700)
     head = packed(Block(bytearray(APART)))[0]
     try:
         first, second = str(folder / "a"), str(folder / "b")
         write_file(first, [b"1" * APART])
         block = joined_apart(head, [(first, APART, b"")])
-        forget_recent()
         assert overwrite(first, second, memoryview(b"2" * APART)) is None  # it is in use
         address = address_of(block.data)
         assert bytes(block.data) == b"1" * APART
@@ -185,12 +185,12 @@ def test_a_worker_keeps_maps_and_sees_what_is_written_over_them(monkeypatch: pyt
         assert address_of(again.data) == address
         assert bytes(again.data) == b"2" * (APART - 1)
         del again
-        value_files.forget_maps()
+        kept_maps.forget()
         gc.collect()
         with open("/proc/self/maps", encoding="utf-8") as file:
             assert second not in file.read()
     finally:
-        value_files.forget_maps()
+        kept_maps.forget()
         private.remove_tree(str(folder))
 
 

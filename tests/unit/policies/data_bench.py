@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bough.model.events import news
 from bough.model.events.facts import ExecutorJoined, ExecutorResumed, ExecutorSuspended, Placed
 from bough.model.ids import ExecutorId, FileId
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.model.tasks import Dep, On
 from bough.policies.policy_registry import load_placement
 from bough.testing.builders import submit, task
@@ -46,9 +46,9 @@ class DataBench:
         if held:
             self.cache(number, *held)
 
-    def cache(self, number: int, *held: str, lost: Sequence[str] = ()) -> None:
+    def cache(self, number: int, *held: str, lost: Sequence[str] = (), shared: bool = False) -> None:
         added = tuple(news.HeldContent(digest(name), self.sizes.setdefault(name, 100)) for name in held)
-        self.tell(news.CacheChanged(ExecutorId(number), added, tuple(map(digest, lost))))
+        self.tell(news.CacheChanged(ExecutorId(number), added, tuple(map(digest, lost)), shared=shared))
 
     def submit(self, number: int, *reads: str, **fields: object) -> None:
         """A task that reads files whose contents are known at once."""

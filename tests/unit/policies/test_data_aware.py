@@ -7,6 +7,7 @@ import pytest
 from bough.errors import UserError
 from bough.model.events import facts, news
 from bough.model.ids import ExecutorId
+from bough.model.tasks import Dep, On
 from bough.policies.policy_registry import load_placement, placement_names
 from bough.testing.builders import submit, task
 from tests.unit.policies.data_bench import DataBench, digest
@@ -35,6 +36,31 @@ def test_an_executor_that_gets_room_takes_the_task_whose_data_it_has(policy: str
     assert shop.went.get((2, 0)) == 1
     shop.end(102)
     assert shop.went.get((1, 0)) == 2
+
+
+@pytest.mark.parametrize("policy", AWARE)
+def test_what_was_held_and_is_released_goes_where_its_data_is(policy: str) -> None:
+    shop = filled(policy)
+    shop.tell(news.Hold(Dep(On.GROUP, 0)))
+    shop.submit(1, "b")
+    shop.submit(2, "a")
+    shop.tell(news.Release(Dep(On.GROUP, 0)))
+    shop.end(101)
+    shop.end(102)
+    assert (shop.went[2, 0], shop.went[1, 0]) == (1, 2)
+
+
+@pytest.mark.parametrize("policy", AWARE)
+def test_what_is_sent_for_each_attempt_anew_attracts_no_task_and_keeps_none_from_running(policy: str) -> None:
+    shop = filled(policy)
+    shop.submit(1, "c", "a", fresh=1)
+    shop.submit(2, "b", fresh=1)
+    record = shop.machine.state.records[1]
+    assert record.reusable_reads == record.own.reads[:1]
+    assert not shop.machine.state.records[2].has_inputs
+    shop.end(102)
+    shop.end(101)
+    assert shop.went.keys() >= {(1, 0), (2, 0)}
 
 
 @pytest.mark.parametrize("policy", ["first-available", "first-cache-available", "fifo"])
@@ -191,6 +217,40 @@ def test_ours_holds_nothing_back_while_no_bandwidth_is_known_unless_told_to() ->
         assert shop.went[1, 0] == 1
 
 
+def test_ours_works_off_a_long_queue_by_its_data_however_long_that_takes() -> None:
+    shop = filled("bough:patience=30")
+    for number in range(1, 9):
+        shop.submit(number, "b" if number <= 4 else "a")
+    shop.wait(100)
+    shop.end(101)
+    shop.end(102)
+    for first, second in ((5, 1), (6, 2), (7, 3), (8, 4)):
+        assert (shop.went[first, 0], shop.went[second, 0]) == (1, 2)
+        shop.wait(100)
+        shop.end(first)
+        shop.end(second)
+
+
+def test_ours_lets_nothing_starve_behind_tasks_that_keep_coming_and_have_their_data() -> None:
+    shop = DataBench("bough:patience=30")
+    shop.executor(1, "a")
+    shop.bench.submit(task(101))
+    shop.went = {(101, 0): 1}
+    shop.submit(1, "b")
+    shop.submit(2, "b")
+    running, turns = 101, []
+    for number in range(3, 40):
+        shop.wait(5)
+        shop.submit(number, "a")
+        shop.submit(100 + number, "a")
+        before = set(shop.went)
+        shop.end(running)
+        (((running, _)),) = set(shop.went) - before
+        turns.append(running)
+    assert turns.index(1) < turns.index(2) < 20
+    assert all(turn > 2 for turn in turns[:4])  # at first they are overtaken
+
+
 def test_ours_leaves_out_an_executor_that_ends_before_the_data_has_come() -> None:
     shop = DataBench("bough:patience=1000")
     shop.sizes["b"] = 100_000_000
@@ -233,6 +293,28 @@ def test_storage_affinity_counts_bytes_at_the_whole_site() -> None:
     shop.submit(1, "small", "big")
     shop.end(102)  # the executor of the site that has it, but not the one that fetched it
     assert shop.went[1, 0] == 2
+
+
+def test_storage_affinity_counts_what_lies_in_the_shared_store_of_a_site() -> None:
+    shop = filled("storage-affinity")
+    shop.executor(3, site="s2")
+    shop.bench.submit(task(103))
+    shop.went[103, 0] = 3
+    shop.cache(2, "x", shared=True)
+    shop.submit(1, "a")
+    shop.submit(2, "x")
+    shop.end(103)
+    assert shop.went[2, 0] == 3  # its own cache has nothing
+    shop.tell(facts.ExecutorLost(ExecutorId(2), "gone"))
+    assert shop.machine.state.data.stores == {}  # 3 never said that it sees it
+
+
+def test_what_only_a_shared_store_has_keeps_nobody_waiting_for_a_host() -> None:
+    shop = filled("max-cache-hit")
+    shop.cache(2, "x", shared=True)
+    shop.submit(1, "x")
+    shop.end(101)
+    assert shop.went[1, 0] == 1
 
 
 def test_storage_affinity_never_waits_and_gives_the_most_bytes_first() -> None:
@@ -280,7 +362,7 @@ def test_options_are_checked_and_named() -> None:
     policy = load_placement("good-cache-compute:threshold=0.8,by=bytes")
     assert (policy.threshold, policy.by) == (0.8, "bytes")
     for wrong, said in (
-        ("good-cache-compute:limit=1", "its options are: threshold, window, by, patience"),
+        ("good-cache-compute:limit=1", "its options are: by, window, backlog, threshold, patience"),
         ("good-cache-compute:threshold=2", "threshold"),
         ("good-cache-compute:threshold=many", "threshold"),
         ("fifo:x=1", "it has none"),

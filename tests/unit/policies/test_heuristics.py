@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+from random import Random
 
-from bough.model.events import news
+import pytest
+from msgspec.structs import replace
+
+from bough.core.scheduling.view import StateView
+from bough.model.events import facts, news
 from bough.model.ids import ExecutorId
+from bough.model.outcomes import Detail, Output
+from bough.policy.batch_heuristics import Table
 from bough.testing.builders import limits, submit, task
 from tests.unit.policies.data_bench import DataBench
 
@@ -49,7 +55,7 @@ def two_hosts(policy: str) -> DataBench:
     shop.executor(1, "far", site="one")
     shop.executor(2, site="two")
     shop.bench.submit(task(101), task(102))
-    shop.went = {(101, 0): 1, (102, 0): 2}
+    shop.went = {(span.record.id, 0): span.executor.id for span in shop.machine.state.spans.values()}
     for number, other in ((1, "host2"), (2, "host1")):
         shop.tell(news.BytesMoved(ExecutorId(number), other, 10_000_000, 1.0))
     shop.tell(submit(task(1, limits=limits(walltime=2.0)), request=1))
@@ -59,7 +65,18 @@ def two_hosts(policy: str) -> DataBench:
     return shop
 
 
-@pytest.mark.parametrize("policy", ["sufferage", "xsufferage", "xsufferage:link=serial", "xsufferage:link=fair-share"])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "sufferage",
+        "xsufferage",
+        "xsufferage:link=serial",
+        "xsufferage:link=fair-share",
+        "xsufferage:info=snapshot",
+        "xsufferage:info=oracle",
+        "xsufferage:info=noisy,sigma=0.1",
+    ],
+)
 def test_the_task_that_would_suffer_most_has_its_choice(policy: str) -> None:
     shop = two_hosts(policy)
     assert (shop.went.get((2, 0)), shop.went.get((1, 0))) == (1, 2)
@@ -103,3 +120,97 @@ def test_run_times_are_kept_by_template_and_host() -> None:
     times = [affinity.expected_on(record, f"host{where[number, 0]}") for number in (1, 2)]
     assert times == pytest.approx([4.0, 8.0])
     assert affinity.expected_on(record, "host9") == pytest.approx(record.expected)
+
+
+def planned_for_both(plan: str) -> DataBench:
+    """Two executors are busy, and two long tasks wait, each of which is planned for one of them."""
+    shop = DataBench(f"xsufferage:plan={plan}")
+    shop.executor(1, site="one")
+    shop.executor(2, site="two")
+    shop.bench.submit(task(101), task(102))
+    shop.went = {(span.record.id, 0): span.executor.id for span in shop.machine.state.spans.values()}
+    for number in (1, 2):
+        shop.submit(number, "near", limits=limits(walltime=10.0))
+    return shop
+
+
+def on_executor(shop: DataBench, number: int) -> int:
+    """The task that an executor runs."""
+    return next(span.record.id for span in shop.machine.state.spans.values() if span.executor.id == number)
+
+
+@pytest.mark.parametrize(("plan", "waits"), [("static", True), ("on-event", False)])
+def test_a_static_plan_is_kept_also_if_the_other_executor_is_free_first(plan: str, waits: bool) -> None:
+    shop = planned_for_both(plan)
+    shop.end(on_executor(shop, 1))
+    shop.end(on_executor(shop, 1))
+    placed = sorted(number for number, _ in shop.went if number < 100)
+    assert len(placed) == (1 if waits else 2)
+
+
+def test_a_static_plan_is_made_anew_for_an_executor_that_has_left() -> None:
+    shop = planned_for_both("static")
+    planned = shop.machine.state.affinity.notes(shop.machine.state.run).assigned
+    assert sorted(where for where, _ in planned.values()) == [1, 2]
+    shop.end(on_executor(shop, 1))
+    assert [where for where, _ in planned.values()] == [2]
+    shop.tell(facts.ExecutorLost(ExecutorId(2), "its host is down"))
+    shop.end(on_executor(shop, 1))
+    shop.end(on_executor(shop, 1))
+    assert {(1, 0), (2, 0)} <= shop.went.keys()
+
+
+def test_a_snapshot_stays_what_it_was_and_a_forecast_follows_what_is_measured() -> None:
+    for info, expected in (("snapshot", 1), ("forecast", 2)):
+        shop = DataBench(f"xsufferage:info={info}")
+        shop.executor(1, site="one")
+        shop.executor(2, site="two")
+        shop.bench.submit(task(101), task(102))
+        shop.went = {(101, 0): 1, (102, 0): 2}
+        affinity = shop.machine.state.affinity
+        shop.submit(1, "x")
+        record = shop.machine.state.records[1]
+        affinity.note_runtime(record, "host1", 1, 1.0)
+        affinity.note_runtime(record, "host2", 1, 5.0)
+        shop.tell(*shop.drained(1), *shop.drained(2))
+        shop.tell(*(news.WorkSucceeded(shop.bench.span(number), 0, 1, 1.0) for number in (101, 102)))
+        view = StateView(shop.machine.state, shop.machine.state.now, Random(1))
+        table = Table(view, view.estimates, 24, info=info)
+        table.executors, table.free_in = list(shop.machine.state.executors.values()), [0.0, 0.0]
+        assert table.best(0) == 0
+        for _ in range(30):
+            affinity.note_runtime(record, "host1", 1, 60.0)
+        table = Table(view, view.estimates, 24, info=info)
+        table.executors, table.free_in = list(shop.machine.state.executors.values()), [0.0, 0.0]
+        assert table.best(0) == expected - 1
+
+
+def test_an_oracle_knows_how_long_tasks_will_run() -> None:
+    shop = DataBench("xsufferage:info=oracle")
+    state = shop.machine.state
+    state.policies = replace(state.policies, foresight=lambda record, index, host: {"host1": 9.0}.get(host, 1.0))
+    shop.executor(1, site="one")
+    shop.executor(2, site="two")
+    shop.submit(1, "x", limits=limits(walltime=1.0))
+    assert shop.went[1, 0] == 2
+
+
+def test_sizes_of_outputs_are_kept_by_template_and_count_for_the_way_home() -> None:
+    shop = DataBench("mct")
+    shop.executor(1, site="one")
+    shop.executor(2, site="two")
+    shop.submit(1, "x")
+    made = Output("y", "/y", 30_000_000, 1)
+    done = news.WorkSucceeded(shop.bench.span(1), 0, 1, 1.0, None, (Detail(0, outputs=(made,)),))
+    shop.tell(done)
+    for number, seconds in ((1, 1.0), (2, 10.0)):
+        shop.tell(news.BytesMoved(ExecutorId(number), "origin", 10_000_000, seconds))
+    shop.tell(*shop.drained(1), *shop.drained(2))
+    shop.tell(submit(task(3, template="t1", reads=("/x",)), request=1))
+    view = StateView(shop.machine.state, shop.machine.state.now, Random(1))
+    [waiting] = view.estimates.candidates(5)
+    assert view.estimates.expected_output(waiting) == 30_000_000
+    times = [view.estimates.return_time(waiting, one) for one in shop.machine.state.executors.values()]
+    assert times == pytest.approx([3.0, 30.0])
+    twin = shop.bench.twin.state.affinity
+    assert twin.expected_output(shop.bench.twin.state.records[3]) == 30_000_000  # a replay knows it, too

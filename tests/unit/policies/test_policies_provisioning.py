@@ -11,7 +11,7 @@ from bough.core.machine import Machine
 from bough.errors import UnknownName, UserError
 from bough.model.events import facts
 from bough.model.events.orders import AskForPilot
-from bough.model.site_specs import SiteSpec
+from bough.model.sites.site_specs import SiteSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policies.policy_registry import load_policies, load_provisioning
 from bough.policies.provisioning.adaptive import Adaptive

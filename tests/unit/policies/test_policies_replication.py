@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from bough.errors import UnknownName, UserError
-from bough.model.resources import ONE_CORE, Needs
+from bough.model.sites.resources import ONE_CORE, Needs
 from bough.policies.policy_registry import load_policies, load_replication
 from bough.policies.replication.affinity_replication import AffinityReplication
 from bough.policies.replication.tail import Tail

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from bough.model.events.news import CallsEnded, WorkFailed, WorkObserved, WorkReturned, WorkStarted, WorkSucceeded
-from bough.model.monitors import Finish
-from bough.model.observations import Fired
+from bough.model.monitoring.monitors import Finish
+from bough.model.monitoring.observations import Fired
 from bough.model.outcomes import Cause, Detail, Failure
-from bough.model.resources import ONE_CORE, Needs
+from bough.model.sites.resources import ONE_CORE, Needs
 from bough.model.tasks import Kind, Page
 from bough.relay.distributor import Distributor
 from bough.relay.members import Member

@@ -37,7 +37,7 @@ class Site:
         self.said: list[Any] = []
         distributor = SimpleNamespace(server_spans={1: self.span})
         self.server: Any = SimpleNamespace(distributor=distributor, say=self.said.append)
-        self.relay = MessageRelay(lambda _: None, {5: self.peer}.get)
+        self.relay = MessageRelay(lambda _: None, {5: self.peer}.get, lambda _, answer: answer)
 
     def ask(self, message: Any = ASKED) -> Any:
         self.relay.ask(self.server, message)

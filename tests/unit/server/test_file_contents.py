@@ -40,6 +40,16 @@ def test_a_content_is_there_once_it_is_complete(tmp_path: Path) -> None:
     assert contents.path(digest) == f"{tmp_path}/{digest.hex()[:2]}/{digest.hex()}"
 
 
+def test_small_contents_are_kept_together_and_a_wrong_one_harms_no_other(tmp_path: Path) -> None:
+    contents = Contents(str(tmp_path))
+    good = [b"%d" % number for number in range(5)]
+    wrong = digest_of(b"what it says")
+    contents.put_many([*((digest_of(data), data) for data in good), (wrong, b"something else")])
+    assert [contents.read(digest_of(data), 0, 9) for data in good] == good
+    assert not contents.has(wrong)
+    assert not list(tmp_path.glob(".part*"))
+
+
 def test_what_is_not_what_it_was_to_be_leaves_nothing(tmp_path: Path) -> None:
     contents = Contents(str(tmp_path))
     incoming = contents.receive(digest_of(b"hello"))

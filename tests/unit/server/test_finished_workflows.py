@@ -13,7 +13,7 @@ from bough.errors import StoreFailed
 from bough.model.events.facts import RunRetired
 from bough.model.events.news import Retry, WorkSucceeded
 from bough.model.tasks import Dep, On
-from bough.server.service import finished_workflows
+from bough.server.service.upkeep import finished_workflows
 from bough.stores.sql.sqlite import SqliteStore
 from bough.testing.builders import question
 from bough.wire.client_messages import VERSION, Answer, Ask, ClientHello, Closed, CloseSession, DoAction, Welcome

@@ -9,12 +9,12 @@ import pytest
 from test_service_life import Harness, Peer
 
 from bough.errors import ProtocolError
-from bough.model.availability import SiteRule
 from bough.model.events.facts import ElementFailed, SpanEnded
 from bough.model.events.news import CallsEnded, WorkFailed, WorkSucceeded
 from bough.model.outcomes import Cause, Failure
-from bough.model.queue_specs import QueueSpec
-from bough.model.site_specs import SiteSpec
+from bough.model.sites.availability import SiteRule
+from bough.model.sites.queue_specs import QueueSpec
+from bough.model.sites.site_specs import SiteSpec
 from bough.model.tasks import Kind, TaskSpec
 from bough.testing.builders import question
 from bough.wire import here_questions, questions

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from bough.core.queries.facade import Queries
 from bough.model.events.news import Cancel, Hold
 from bough.model.tasks import Dep, On
-from bough.server.service.idle_end import IdleEnd
+from bough.server.service.upkeep.idle_end import IdleEnd
 from bough.testing.builders import executor, task
 from tests.unit.core.core_bench import Bench
 

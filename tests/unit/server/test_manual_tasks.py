@@ -11,7 +11,7 @@ from bough.model.events.facts import ExecutorLost, SpanEnded, SpanReturned
 from bough.model.events.news import Cancel, Hold, WorkSucceeded
 from bough.model.ids import RecordId, number_of
 from bough.model.outcomes import Cause
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.model.states import TaskState
 from bough.model.tasks import Dep, GroupSpec, Kind, Limits, On, TaskExtras, TaskSpec
 from bough.policies.policy_registry import load_policies

@@ -10,7 +10,7 @@ from bough.model.events.arriving import Recalled
 from bough.model.events.facts import MemoLookedUp
 from bough.model.events.orders import LookUpMemo
 from bough.model.ids import MemoKey, RecordId
-from bough.model.observations import Fired, Points, SeenTask, Trouble
+from bough.model.monitoring.observations import Fired, Points, SeenTask, Trouble
 from bough.model.tasks import Reuse
 from bough.server.turns.memo_lookups import MemoLookups
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 
 from server_fakes import FakeLoop
 
@@ -10,12 +11,14 @@ from bough.core.machine import Machine
 from bough.core.queries.answers import TaskCounts
 from bough.core.queries.facade import Queries
 from bough.model.events.facts import ElementFailed, MemoLookedUp, Skipped, SpanEnded
-from bough.model.outcomes import Cause, Failure
+from bough.model.outcomes import Cause, Detail, Failure, Staged
 from bough.policies.policy_registry import load_policies
 from bough.server.peers import Peers
-from bough.server.service import metrics as module
-from bough.server.service.metrics import MetricsPage, Statistics, read_address
-from bough.server.service.prometheus_text import exposition
+from bough.server.service.upkeep import cache_counts
+from bough.server.service.upkeep import metrics as module
+from bough.server.service.upkeep.cache_counts import CacheCounts
+from bough.server.service.upkeep.metrics import MetricsPage, Statistics, read_address
+from bough.server.service.upkeep.prometheus_text import exposition
 
 
 def make() -> tuple[FakeLoop, Statistics]:
@@ -141,3 +144,37 @@ def test_the_page_answers_get_metrics_and_nothing_else() -> None:
 def test_a_port_alone_is_on_the_loopback_address() -> None:
     assert read_address("9464") == ("127.0.0.1", 9464)
     assert read_address("0.0.0.0:9464") == ("0.0.0.0", 9464)
+
+
+def test_cache_hits_are_counted_by_second_executor_and_workflow() -> None:
+    loop, statistics = make()
+    statistics._queries.find_run = lambda record: 7 if record == 1 else None  # type: ignore[method-assign]
+    statistics._queries.workflow = lambda run: SimpleNamespace(name='a "b"')  # type: ignore[method-assign]
+    statistics.start()
+    one = Staged(cached=10, from_peers=5, from_origin=3, hits=2, peer_hits=1, misses=1)
+    other = Staged(from_shared=4, peer_hits=1)
+    for record, executor, staged in ((1, 3, one), (2, 4, other)):
+        detail = Detail(0, staged=staged)
+        statistics.hear([SpanEnded(1, 0, 1, 1.0, details=(detail,), record=record, executor=executor)])  # type: ignore[arg-type]
+    loop.advance(1.0)
+    sample = statistics.samples[-1]
+    assert (sample.hits, sample.peer_hits, sample.misses, sample.shared_bytes) == (2, 2, 1, 4)
+    assert (sample.hit_rate, sample.peer_hit_rate, sample.miss_rate) == (2.0, 2.0, 1.0)
+    loop.advance(1.0)
+    assert statistics.samples[-1].hit_rate == 0.0
+    now = statistics.now()
+    assert now["caches"] == {"executor": {"3": (2, 1, 1), "4": (0, 1, 0)}, "workflow": {'a "b"': (2, 1, 1)}}
+    text = exposition(now)
+    assert 'bough_executor_inputs_total{executor="3",source="peer"} 1\n' in text
+    assert 'bough_workflow_inputs_total{workflow="a \\"b\\"",source="server"} 1\n' in text
+    assert "bough_cache_misses_total 1\n" in text
+
+
+def test_of_executors_and_workflows_the_last_that_read_something_are_kept() -> None:
+    counts = CacheCounts()
+    for number in range(cache_counts.MOST + 5):
+        counts.note(Staged(hits=1), number, f"w{number}")
+    counts.note(Staged(), 1, "w1")
+    assert len(counts.by_executor()) == len(counts.by_workflow()) == cache_counts.MOST
+    assert "4" not in counts.by_executor()
+    assert counts.total == (cache_counts.MOST + 5, 0, 0)

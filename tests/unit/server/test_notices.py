@@ -14,7 +14,7 @@ from bough.model.events.facts import ExecutorSuspended
 from bough.model.events.news import Hold, WorkStarted, WorkSucceeded
 from bough.model.ids import RecordId, number_of
 from bough.model.tasks import Dep, Kind, Limits, On, TaskSpec
-from bough.server.service.notices import (
+from bough.server.service.upkeep.notices import (
     KINDS,
     NoticeCommand,
     NoticeRules,
@@ -235,7 +235,7 @@ def test_mail_goes_through_the_program_of_the_machine(tmp_path: Path, monkeypatc
 
 def test_a_machine_without_a_mail_program_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("bough.server.service.notices._PLACES", str(tmp_path))
+    monkeypatch.setattr("bough.server.service.upkeep.notices._PLACES", str(tmp_path))
 
     with pytest.raises(UserError, match="needs a program sendmail or mail"):
         find_mailer()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from bough.model.events.facts import ExecutorJoined, RunClosed, RunOpened, SpanEnded, Submitted
 from bough.model.ids import BlobId, ExecutorId, MemoKey, RecordId, SpanId
-from bough.model.resources import Needs
 from bough.model.reuse_scope import ReuseScope
+from bough.model.sites.resources import Needs
 from bough.model.tasks import Kind, TaskSpec
 from bough.server.embedded import old_runs
 from bough.server.embedded.old_runs import MOST, is_alive, remove_old_runs

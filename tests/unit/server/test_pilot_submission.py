@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bough.errors import SiteError, SiteFull
-from bough.model.site_specs import PilotId, SiteSpec
-from bough.server.service.pilot_submission import Outcome, PilotSubmission
+from bough.model.sites.site_specs import PilotId, SiteSpec
+from bough.server.service.sites.pilot_submission import Outcome, PilotSubmission
 
 
 class Clock:

@@ -5,7 +5,7 @@ from server_fakes import FakeStore
 from bough.core.machine import Machine
 from bough.model.events.facts import ExecutorJoined, RunClosed, RunOpened, SpanEnded, Submitted
 from bough.model.events.news import WorkSucceeded
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.model.tasks import Kind, TaskSpec
 from bough.policies.policy_registry import load_policies
 from bough.server.recovery import recover

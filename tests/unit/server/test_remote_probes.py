@@ -126,7 +126,7 @@ def test_an_answer_to_something_else_is_none(desk: Desk) -> None:
 
 
 def test_only_the_executor_that_was_asked_may_answer(desk: Desk) -> None:
-    from bough.model.resources import OWN_PYTHON, Needs
+    from bough.model.sites.resources import OWN_PYTHON, Needs
     from bough.wire.client_messages import VERSION
     from bough.wire.executor_messages import ExecutorHello
 

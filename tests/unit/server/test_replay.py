@@ -12,7 +12,7 @@ from bough.model.events import facts
 from bough.model.events.facts import ExecutorJoined, Fact, Placed, RunOpened, SpanEnded, Submitted
 from bough.model.events.news import WorkSucceeded
 from bough.model.events.orders import SendSpan
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.model.tasks import Dep, Kind, On, TaskSpec
 from bough.policies.policy_registry import load_policies
 from bough.stores.maintenance import replay

@@ -6,9 +6,9 @@ import cloudpickle
 import pytest
 
 from bough.errors import StoreFailed
+from bough.model.arrays.result_lists import cut
 from bough.model.events.facts import SpanEnded
 from bough.model.outcomes import ResultFile
-from bough.model.result_lists import cut
 from bough.server.turns.result_parts import ResultCache, part
 
 

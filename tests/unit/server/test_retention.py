@@ -11,7 +11,7 @@ from bough.errors import StoreFailed
 from bough.model.events.facts import Cancelled, Fact, RunRemoved
 from bough.model.events.news import WorkSucceeded
 from bough.model.tasks import GroupSpec
-from bough.server.service.retention import Retention
+from bough.server.service.upkeep.retention import Retention
 from bough.stores.sql.sqlite import SqliteStore
 from bough.testing.builders import question
 from bough.wire import questions

@@ -11,8 +11,8 @@ from bough.errors import StoreFailed, UserError
 from bough.model.events.facts import MembersRecalled
 from bough.model.events.news import SetRule
 from bough.model.ids import RecordId
-from bough.model.observations import Fired, SeenTask
-from bough.model.population_rules import PopulationRule
+from bough.model.monitoring.observations import Fired, SeenTask
+from bough.model.monitoring.population_rules import PopulationRule
 from bough.model.tasks import Dep, On
 from bough.server.turns import recalled_tasks
 from bough.server.turns.recalled_tasks import RuleSetting

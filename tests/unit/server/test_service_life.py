@@ -13,7 +13,7 @@ from bough.model.events.facts import ExecutorJoined, ExecutorLost, RunClosed, Ru
 from bough.model.events.news import GroupClosed, WorkFailed, WorkSucceeded
 from bough.model.ids import NUMBERS
 from bough.model.outcomes import Cause, Failure
-from bough.model.resources import OWN_PYTHON, Needs
+from bough.model.sites.resources import OWN_PYTHON, Needs
 from bough.model.tasks import GroupSpec, Kind, TaskSpec
 from bough.policies.policy_registry import load_policies
 from bough.server.peer_connection import PeerConnection

@@ -22,10 +22,10 @@ from bough.model.events.news import (
     WorkStarted,
     WorkSucceeded,
 )
-from bough.model.monitors import Finish, Metric, WatchPlan, encode_plan
-from bough.model.observations import Points
+from bough.model.monitoring.monitors import Finish, Metric, WatchPlan, encode_plan
+from bough.model.monitoring.observations import Points
 from bough.model.outcomes import Cause, Failure
-from bough.model.resources import OWN_PYTHON, Needs
+from bough.model.sites.resources import OWN_PYTHON, Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, Limits, On, TaskExtras, TaskSpec
 from bough.policies.policy_registry import load_policies
 from bough.server.message_handlers import MessageHandlers

@@ -6,9 +6,9 @@ import pickle
 
 from test_shell import BODY, Harness, Peer, a_task
 
-from bough.model.dispatch_tuning import DispatchTuning
+from bough.model.arrays.dispatch_tuning import DispatchTuning
 from bough.model.events.news import Cancel, WorkSucceeded
-from bough.model.resources import OWN_PYTHON, Needs
+from bough.model.sites.resources import OWN_PYTHON, Needs
 from bough.model.tasks import Dep, On
 from bough.server.message_handlers import MessageHandlers
 from bough.server.turns.run_info import RunInfo

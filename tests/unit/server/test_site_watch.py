@@ -14,11 +14,11 @@ import pytest
 from bough.core.machine import Machine
 from bough.core.queries.facade import Queries
 from bough.errors import UserError
-from bough.model.availability import RuleKind, SiteRule
 from bough.model.events import facts
+from bough.model.sites.availability import RuleKind, SiteRule
 from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import Policies
-from bough.server.service.site_watch import Availability, LookFailed, SiteWatch, check_rule, read_file
+from bough.server.service.sites.site_watch import Availability, LookFailed, SiteWatch, check_rule, read_file
 
 PATIENCE = 60.0
 

@@ -10,8 +10,8 @@ from server_fakes import FakeLoop, FakeStore, FakeTransport
 from bough.core.machine import Machine
 from bough.model.events.facts import LockFreed, LockTaken, RunOpened
 from bough.model.events.news import WorkObserved, WorkSucceeded
-from bough.model.observations import Fired, Observation, Points
-from bough.model.resources import OWN_PYTHON, Needs
+from bough.model.monitoring.observations import Fired, Observation, Points
+from bough.model.sites.resources import OWN_PYTHON, Needs
 from bough.model.states import TaskState
 from bough.model.tasks import Dep, GroupSpec, Kind, On, TaskExtras, TaskSpec
 from bough.policies.policy_registry import load_policies

@@ -18,7 +18,7 @@ from bough.model.events.facts import (
 )
 from bough.model.events.news import WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
 from bough.model.outcomes import Cause, Detail, Failure
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.policies.policy_registry import load_policies
 from bough.server.turns.result_parts import ResultCache
 from bough.server.turns.turn_messages import TurnMessages, WithheldFailures

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bough.errors import UserError
-from bough.sim.diffusion_model import (
+from bough.sim.models.diffusion_model import (
     AccessCosts,
     HitRatios,
     arrival_bounds,
+    contended_storage,
     efficiency,
     highest_arrival,
     ideal_hit_ratio,
@@ -18,6 +21,7 @@ from bough.sim.diffusion_model import (
     storage_cost,
     task_bounds,
     task_time,
+    undirected_ratios,
     utilisation,
     workload_time,
 )
@@ -73,3 +77,27 @@ def test_a_mean_lies_within_the_bounds_of_its_regime(
         assert bounds.low * (1 - 1e-9) <= took <= bounds.high * (1 + 1e-9)
         rates = arrival_bounds(costs, *((2, 1) if bounds is fits else (1, 2)), processors)
         assert rates.low * (1 - 1e-9) <= highest_arrival(took, processors) <= rates.high * (1 + 1e-9)
+
+
+@given(st.integers(1, 12), st.integers(1, 8))
+def test_expected_ratios_are_those_of_all_ways_to_spread_the_readers(locality: int, nodes: int) -> None:
+    ratios = undirected_ratios(locality, nodes)
+    assert ratios.storage == pytest.approx(1 - ideal_hit_ratio(locality))
+    if nodes ** min(locality, 4) <= 4096 and locality <= 4:
+        ways = list(product(range(nodes), repeat=locality))
+        found = sum(way[n] in way[:n] for way in ways for n in range(locality)) / len(ways) / locality
+        assert ratios.local == pytest.approx(found)
+
+
+@given(st.floats(0.01, 1.0), st.integers(1, 64), st.floats(0.001, 10))
+def test_contention_is_where_the_readers_that_are_found_reading_agree_with_the_cost(
+    share: float, processors: int, occupied: float
+) -> None:
+    ratios = HitRatios(1 - share, 0.0, share)
+    found = contended_storage(COSTS, ratios, processors, occupied)
+    reading = processors * share * found.storage / task_time(found, ratios)
+    assert found.storage >= COSTS.storage
+    if found.storage > COSTS.storage * (1 + 1e-6):
+        assert found.storage == pytest.approx(reading * occupied)
+    else:
+        assert reading * occupied <= found.storage * (1 + 1e-6)

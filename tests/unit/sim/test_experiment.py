@@ -10,7 +10,7 @@ from bough.errors import UserError
 from bough.policies import policy_registry
 from bough.policy.interface import Place, ReadyWork, View
 from bough.sim.experiment import simulate
-from bough.sim.platform import one_site, read_platform
+from bough.sim.platforms.platform import one_site, read_platform
 from bough.sim.workload import SimulatedTask, Workload
 
 FORK = Workload(
@@ -94,3 +94,16 @@ def test_a_platform_that_is_none_is_refused_in_one_line(text: str, match: str) -
         read_platform(text, "lab.toml")
     assert str(error.value).startswith("lab.toml: ")
     assert "\n" not in str(error.value)
+
+
+def test_a_platform_with_more_hosts_and_faster_links() -> None:
+    text = '[site.a]\nhosts = 3\nnic = {bandwidth = "8Mbit/s", latency = 0.5}\ndisk_read = "1MB/s"\n'
+    text += "[home]\nbandwidth = 5e5\n"
+    twice = read_platform(text).scaled(hosts=0.5, link=2.0)
+    site = twice.site["a"]
+    assert site.hosts == 2
+    assert site.nic is not None
+    assert twice.home is not None
+    assert (site.nic.bandwidth, site.nic.latency, site.disk_read) == (2e6, 0.5, "1MB/s")
+    assert twice.home.bandwidth == 1e6
+    assert site.uplink is None

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bough.errors import UserError
-from bough.sim.network import Link, Network, Sharing, Transfer
+from bough.sim.platforms.network import Link, Network, Sharing, Transfer
 
 
 def run(network: Network) -> dict[int, float]:

@@ -9,8 +9,8 @@ from bough.model.tasks import ArraySpec, TaskSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policies.policy_registry import load_replication
 from bough.policy.interface import Policies
+from bough.sim.platforms.simulated_executor import ExecutorTraits, Fate, SimulatedExecutor
 from bough.sim.schedule import intervals
-from bough.sim.simulated_executor import ExecutorTraits, Fate, SimulatedExecutor
 from bough.sim.simulation import Simulation
 from bough.testing.builders import array, needs, submit, task
 

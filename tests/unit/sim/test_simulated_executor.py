@@ -6,7 +6,7 @@ from bough.model.events.news import WorkFailed, WorkReturned, WorkSucceeded
 from bough.model.events.orders import SendSpan, StopSpan
 from bough.model.ids import ExecutorId, SpanId
 from bough.model.tasks import ArraySpec, TaskSpec
-from bough.sim.simulated_executor import ExecutorTraits, Fate, Model, SimulatedExecutor
+from bough.sim.platforms.simulated_executor import ExecutorTraits, Fate, Model, SimulatedExecutor
 from bough.testing.builders import BOOM, array, needs, task
 
 ONE = ExecutorId(1)

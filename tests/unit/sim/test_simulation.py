@@ -15,12 +15,12 @@ from bough.model.events.facts import ExecutorLost, Placed, SpanEnded
 from bough.model.events.news import Cancel, Kill
 from bough.model.ids import ExecutorId, GroupId
 from bough.model.outcomes import Cause, Failure
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, On, TaskSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
 from bough.policy.interface import PlacementPolicy, Policies
-from bough.sim.simulated_executor import ExecutorTraits, Fate, SimulatedExecutor
+from bough.sim.platforms.simulated_executor import ExecutorTraits, Fate, SimulatedExecutor
 from bough.sim.simulation import Simulation
 from bough.testing.builders import BOOM, array, group, limits, needs, on_array, on_group, submit, task
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from bough.analysis.study_pictures import draw_figures
 from bough.cli.main import main
 from bough.errors import UserError
 from bough.model.tasks import GroupSpec
@@ -34,7 +36,7 @@ FLAT, LAYERS = Shape(), Shape("order")
 
 @pytest.fixture(scope="module")
 def rows() -> dict[str, StudyRow]:
-    return {row.subject: row for row in studies.run("trellisdag")}
+    return {row.subject: row for row in studies.run("trellisdag").rows}
 
 
 def test_the_medium_workload_is_that_of_the_thesis() -> None:
@@ -158,7 +160,7 @@ def test_the_command_gives_a_table_or_json(capsys: pytest.CaptureFixture[str]) -
     table = capsys.readouterr().out
     assert "published" in table
     assert "4,002.35" in table
-    assert main(["study", "trellisdag", "--json"]) == 0
+    assert main(["study", "trellisdag", "--quick", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["study"] == "trellisdag"
     first = answer["rows"][0]
@@ -166,7 +168,26 @@ def test_the_command_gives_a_table_or_json(capsys: pytest.CaptureFixture[str]) -
         "minimal schedule, no supergroups", 3988.85, 3988.84,
     )  # fmt: skip
     assert main(["study", "--list", "--json"]) == 0
-    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == ["trellisdag", "falkon", "jole"]
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == [*studies.STUDIES, "jole"]
+
+
+@pytest.mark.parametrize("name", ["trellisdag", "provisioning"])
+def test_a_study_draws_its_figures_the_same_each_time(name: str, tmp_path: Path) -> None:
+    figures = studies.run(name, quick=True).figures
+    assert figures
+    once = [Path(path).read_bytes() for path in draw_figures(str(tmp_path / "one"), figures)]
+    assert all(b"<svg" in drawn for drawn in once)
+    assert [Path(path).name for path in draw_figures(str(tmp_path / "two"), figures)] == [
+        f"{one.name}.svg" for one in figures
+    ]
+
+
+@pytest.mark.parametrize("name", [*studies.STUDIES, "jole"])
+def test_a_study_has_its_page(name: str) -> None:
+    page = Path(__file__).parents[3] / "docs" / "studies" / f"{name}.md"
+    assert f"bough study {name}" in page.read_text(), (
+        f"docs/studies/{name}.md says what is printed in the source and what we get"
+    )
 
 
 def test_an_unknown_study_is_the_users_error(capsys: pytest.CaptureFixture[str]) -> None:

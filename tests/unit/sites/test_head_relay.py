@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bough.model.site_specs import SiteSpec
+from bough.model.sites.site_specs import SiteSpec
 from bough.sites.head import far_side
 from bough.sites.head.head_relay import HeadRelay, listen_address
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from bough.model.site_specs import SiteSpec
+from bough.model.sites.site_specs import SiteSpec
 from bough.sites.engines.cluster_site import DaskSite
 from bough.sites.head.ssh_connection import SshConnection, explain_ssh
 from bough.sites.site_kind import TakesLogin

@@ -8,9 +8,9 @@ import pytest
 
 from bough.model.events.news import WorkFailed, WorkObserved, WorkStarted, WorkSucceeded
 from bough.model.ids import BlobId, RecordId, SpanId
-from bough.model.monitors import Finish, Restart
+from bough.model.monitoring.monitors import Finish, Restart
 from bough.model.outcomes import Cause
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.model.tasks import Kind
 from bough.testing.emulated_work import NEVER, EmulatedExecutor, Times
 from bough.wire.executor_messages import EndElements, FromExecutor, Report, RunSpan, StopElements

@@ -13,7 +13,7 @@ from door_workshop import DEADLINE, Door, open_door, wait_for
 
 from bough.errors import PeerLost, UserError
 from bough.executor.server_connection import ServerConnection, connect
-from bough.model.resources import OWN_PYTHON, Needs
+from bough.model.sites.resources import OWN_PYTHON, Needs
 from bough.transport.access import Access, write_access
 from bough.wire.client_messages import VERSION, Blob
 from bough.wire.executor_messages import Acknowledged, ExecutorHello, Heartbeat, OutputRead

@@ -28,7 +28,7 @@ from bough.model.bounds import check_bounds
 from bough.model.events.news import Action, PagesAdded
 from bough.model.ids import BlobId, RecordId
 from bough.model.tasks import Item, Page, Reuse
-from bough.model.terminal_text import harmless
+from bough.model.texts.terminal_text import harmless
 from bough.wire.client_messages import (
     Accepted,
     Amend,

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from bough.errors import UserError
 from bough.model.events.news import PagesAdded
 from bough.model.ids import BlobId, RecordId
-from bough.model.resources import show_bytes
+from bough.model.sites.resources import show_bytes
 from bough.model.tasks import Item, Page, Reuse
 from bough.wire.client_messages import MAX_FRAME, Amend, Ask, Blob, CloseSession, DoAction, Submit
 

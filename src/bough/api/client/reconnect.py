@@ -22,7 +22,7 @@ import msgspec
 from bough.api.client.outbox import Outbox
 from bough.errors import BoughError, PeerLost, ProtocolError, UnknownName, UserError
 from bough.model.ids import RecordId
-from bough.model.terminal_text import harmless
+from bough.model.texts.terminal_text import harmless
 from bough.wire import questions
 from bough.wire.client_messages import Amend, Answer, Ask, ClientHello, CloseSession
 

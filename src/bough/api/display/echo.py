@@ -25,7 +25,7 @@ from bough.api.display.output_lines import TaskLines, label_of_output
 from bough.api.display.surroundings import after_each_cell, has_colour
 from bough.api.futures.task_registry import TaskRegistry
 from bough.errors import BoughError
-from bough.model.array_indices import task_label
+from bough.model.arrays.array_indices import task_label
 from bough.model.ids import RecordId, number_of
 from bough.model.outcomes import Detail, Stream
 from bough.wire import questions

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from bough.model.terminal_text import harmless
+from bough.model.texts.terminal_text import harmless
 
 WIDE = 300  # characters of a line
 _PLACE = re.compile(r'\s*File "(.*)", line (\d+)(, in .*)?$')

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 
-from bough.model.terminal_text import harmless_name, harmless_output
+from bough.model.texts.terminal_text import harmless_name, harmless_output
 
 LONGEST = 32 << 10  # bytes of a line; a longer one is cut into several
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TextIO
 from bough.api.display.failure_lines import what_ran
 from bough.api.display.surroundings import has_colour, show_seconds
 from bough.model.states import ENDED, UNSUCCESSFUL, labels_of
-from bough.model.terminal_text import harmless, harmless_name
+from bough.model.texts.terminal_text import harmless, harmless_name
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

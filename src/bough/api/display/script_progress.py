@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from bough.api.display.progress_display import Display, FailureNote, Picture, PlainDisplay, RichDisplay, summary
 from bough.api.display.session_view import picture_of
 from bough.api.display.surroundings import has_colour, notebook, show_seconds
-from bough.model.terminal_text import harmless_name
+from bough.model.texts.terminal_text import harmless_name
 
 if TYPE_CHECKING:
     from bough.api.session.session import Session

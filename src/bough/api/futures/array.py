@@ -21,9 +21,9 @@ from bough.api.futures import observed
 from bough.api.futures.observed import WatchedRecord
 from bough.api.futures.task import PENDING, Task
 from bough.errors import BadValue, NotPicklable, UserError
-from bough.model.plurals import counted
 from bough.model.states import ENDED, OPEN, TaskState
 from bough.model.tasks import Dep
+from bough.model.texts.plurals import counted
 
 if TYPE_CHECKING:
     from bough.api.futures.observed import Emission, Point

@@ -24,7 +24,7 @@ from bough.stores.store_folder import why_unreadable
 from bough.wire.client_messages import TasksSucceeded
 
 if TYPE_CHECKING:
-    from bough.model.observations import SeenTask
+    from bough.model.monitoring.observations import SeenTask
 
 
 def load_results(results: Results) -> list[Any]:

@@ -21,8 +21,8 @@ from bough.api.futures.elements import ArrayElements, Range, Rows
 from bough.api.futures.task import FINISHED, Task
 from bough.errors import UserError
 from bough.model.ids import number_of
-from bough.model.plurals import counted
 from bough.model.states import ENDED, OPEN, StateWindow, TaskState, as_bytes
+from bough.model.texts.plurals import counted
 from bough.wire.client_messages import TasksFailed, TasksSucceeded
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from bough.model.ids import Seconds
-from bough.model.observations import Fired, SeenTask
+from bough.model.monitoring.observations import Fired, SeenTask
 from bough.wire.client_messages import TasksObserved
 
 if TYPE_CHECKING:

@@ -24,20 +24,20 @@ import msgspec
 from bough.api.futures import observed
 from bough.api.futures.completed import Completed, detail_of, load_results
 from bough.errors import NotPicklable, NotRun, TaskFailed
-from bough.model.array_indices import task_label
+from bough.model.arrays.array_indices import task_label
 from bough.model.ids import number_of
 from bough.model.outcomes import Cause, Detail, Failure, Results, Stream
 from bough.model.states import TaskState
 from bough.model.tasks import Dep, On
-from bough.model.terminal_text import harmless_name
+from bough.model.texts.terminal_text import harmless_name
 from bough.wire.client_messages import TasksFailed, TasksObserved, TasksRunning, TasksSucceeded
 
 if TYPE_CHECKING:
     from bough.api.communicator import Communicator
     from bough.api.futures.observed import Emission, Point, TaskProgress
     from bough.api.futures.progress import Progress
-    from bough.model.monitors import Fail, Finish
-    from bough.model.observations import Fired, SeenTask
+    from bough.model.monitoring.monitors import Fail, Finish
+    from bough.model.monitoring.observations import Fired, SeenTask
     from bough.monitors import Metric, Monitor, Remote
     from bough.wire.questions import Probe, ProbeReply
 
@@ -54,7 +54,7 @@ class Elements(Protocol):
     """What a task asks of the array it is an element of; see `elements.ArrayElements`."""
 
     record: int
-    indices: str  # as its submitter wrote them, see `model.array_indices`
+    indices: str  # as its submitter wrote them, see `model.arrays.array_indices`
     left: int  # elements that have not ended
     is_open: bool  # more may come
     is_command: bool
@@ -253,6 +253,8 @@ class Task(Future[Any]):
     def attempts(self) -> int:
         """How often it was started, as far as is known here."""
         message = self._heard()
+        if isinstance(message, TasksRunning) and not message.attempt:
+            return message.ended  # it waits to be tried again
         return message.attempt if message is not None else 0
 
     @property

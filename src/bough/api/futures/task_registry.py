@@ -34,15 +34,15 @@ from bough.api.futures.task import (
     what_happened,
 )
 from bough.errors import BoughError, NotPicklable, UserError, WrongType
-from bough.model.array_indices import range_label
+from bough.model.arrays.array_indices import range_label
 from bough.model.bounds import MOST
 from bough.model.events.news import AddMonitors, Cancel, EndEarly, Kill, PagesAdded, SetRule
 from bough.model.ids import RecordId, number_of
-from bough.model.monitors import Fail, Finish
+from bough.model.monitoring.monitors import Fail, Finish
 from bough.model.outcomes import Cause, Failure, Stream
 from bough.model.states import TaskState
 from bough.model.tasks import ArraySpec, Dep, Item, On, TaskSpec
-from bough.model.terminal_text import harmless_name
+from bough.model.texts.terminal_text import harmless_name
 from bough.wire import questions
 from bough.wire.client_messages import TasksFailed, TasksObserved, TasksRunning, TasksSucceeded, ToClient
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from bough.api.client.connection import Connection
     from bough.api.remote_monitors import RemoteMonitors
     from bough.api.values.argument_values import ArgumentValues
-    from bough.model.observations import SeenTask
+    from bough.model.monitoring.observations import SeenTask
 
 OUTPUT_PIECE = 4 << 20  # bytes of what a task wrote that are asked for at a time
 _S = TaskState
@@ -335,7 +335,7 @@ class TaskRegistry:
 
     def monitor(self, targets: Iterable[tuple[Dep, int]], monitors: Sequence[object]) -> None:
         """Have tasks watched from now on: there by a plan that is sent, or here by functions that talk to them."""
-        from bough.api.submit.monitor_options import read_monitors
+        from bough.api.submit.task_options.monitor_options import read_monitors
         from bough.monitors import Remote
 
         targets = list(targets)
@@ -411,7 +411,7 @@ class TaskRegistry:
 
     def seen_lines(self, record: int, index: int) -> list[str]:
         """What monitors and metrics saw of a task, for people; nothing, if there is nobody to ask."""
-        from bough.model.observations import seen_lines
+        from bough.model.monitoring.observations import seen_lines
 
         try:
             return seen_lines(self.seen(record, index, index + 1))

@@ -18,12 +18,12 @@ from bough.api.display.failure_lines import cut, what_ran
 from bough.api.display.surroundings import notebook
 from bough.api.futures.task import Task, ending_state, exception_of, what_happened
 from bough.errors import WorkflowFailed
-from bough.model.array_indices import task_label
+from bough.model.arrays.array_indices import task_label
 from bough.model.ids import number_of
 from bough.model.outcomes import Cause
-from bough.model.plurals import counted
 from bough.model.states import TaskState
-from bough.model.terminal_text import harmless_name
+from bough.model.texts.plurals import counted
+from bough.model.texts.terminal_text import harmless_name
 
 if TYPE_CHECKING:
     from bough.api.futures.progress import Progress

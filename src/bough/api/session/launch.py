@@ -34,8 +34,8 @@ from bough.errors import (
     WrongType,
     unknown_keyword,
 )
+from bough.model.arrays.dispatch_tuning import NO_PIGGYBACK, PICKUP, DispatchTuning
 from bough.model.bounds import Amount, Gpus, Index, Name, Word, check_path, shown, within
-from bough.model.dispatch_tuning import NO_PIGGYBACK, PICKUP, DispatchTuning
 from bough.model.reuse_scope import MODES, NEVER, RESUME, ReuseMode
 from bough.movers.value_places import VARIABLE as VALUE_MEMORY
 from bough.movers.value_places import value_memory
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from bough.api.session.rejoin import ExistingWork
     from bough.model.events.news import PagesAdded
     from bough.model.ids import RecordId
-    from bough.model.resources import Needs
+    from bough.model.sites.resources import Needs
     from bough.model.tasks import Item
     from bough.wire.client_messages import ClientHello, Farewell
 
@@ -305,7 +305,7 @@ def chosen_sites(given: object) -> tuple[str, ...]:
     said = setting("sites", given)
     if said is None:
         return ()
-    from bough.api.submit.options import read_sites  # late: most sessions name none
+    from bough.api.submit.task_options.options import read_sites  # late: most sessions name none
 
     return read_sites(said)
 
@@ -450,9 +450,12 @@ class EmbeddedHost:
         """The server reads all files itself."""
         return dict.fromkeys(paths, b"")
 
+    def argument_values(self) -> None:
+        """They go into memory."""
+
     def check_needs(self, needs: Needs) -> None:
         """Refuse what this machine does not have: no other one can join."""
-        from bough.api.submit.never import refuse_impossible  # late: it is loaded while the server starts
+        from bough.api.submit.task_options.never import refuse_impossible  # late: it is loaded while the server starts
 
         refuse_impossible(needs, self.cores, self.gpus)
 

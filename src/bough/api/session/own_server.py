@@ -22,7 +22,7 @@ from typing import Any, Final, Self, TypeVar
 from bough import logs, private
 from bough.api.client.connection import refusal
 from bough.errors import PeerLost, SiteError, UnknownName, UserError, did_you_mean
-from bough.model.site_specs import SiteSpec
+from bough.model.sites.site_specs import SiteSpec
 from bough.stores.store_lock import is_held
 from bough.transport import home
 from bough.transport.access import UNIX, find_access

@@ -1,4 +1,4 @@
-"""Which modules a session's workers import before the first function asks for them (see `executor.preloader`).
+"""Which modules a session's workers import before the first function asks for them (see `executor.slots.preloader`).
 
 They are those that the script has imported and that are not its own: what stands beside the script travels by value.
 `Session(preload=False)` or `BOUGH_PRELOAD=0` switches it off; a list of names says which.

@@ -39,10 +39,11 @@ from bough.wire import questions
 if TYPE_CHECKING:
     from bough.api.futures.progress import Progress
     from bough.api.futures.task_registry import TaskRegistry
+    from bough.api.values.argument_values import ArgumentValues
     from bough.model.events.news import PagesAdded
     from bough.model.outcomes import Stream
-    from bough.model.resources import Needs
     from bough.model.reuse_scope import ReuseMode
+    from bough.model.sites.resources import Needs
     from bough.model.tasks import Item
     from bough.wire.client_messages import Farewell
 
@@ -208,6 +209,12 @@ class RemoteHost:
         return b"".join(pieces)
 
     # --- ending ---------------------------------------------------------------------------------------
+
+    def argument_values(self) -> ArgumentValues:
+        """The server keeps them."""
+        from bough.api.values.remote_values import RemoteValues  # late: few arguments are big
+
+        return RemoteValues(self.transfer.put_value)
 
     def check_needs(self, needs: Needs) -> None:
         """An executor that has what is needed may join at any time; until then tasks wait, and `explain` says so."""

@@ -27,7 +27,7 @@ from bough.errors import BoughError, SessionClosed, UnknownName, UserError, Wron
 from bough.model.bounds import Count, Index, shown, within
 from bough.model.events.news import GroupClosed, Kill
 from bough.model.ids import GroupId, RecordId
-from bough.model.plurals import counted
+from bough.model.texts.plurals import counted
 from bough.wire import questions
 from bough.wire.questions import Question
 
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     from bough.api.submit.context import RunningFeed
     from bough.api.submit.groups import Group
     from bough.api.submit.initializer import Initializer
-    from bough.api.submit.options import TaskOptions
+    from bough.api.submit.task_options.options import TaskOptions
     from bough.api.values.argument_values import ArgumentValues
     from bough.api.values.packing import Packing, Shared
     from bough.errors import WorkflowFailed
     from bough.model.events.news import Action, PagesAdded
     from bough.model.ids import BlobId, MemoKey
-    from bough.model.resources import Needs
     from bough.model.reuse_scope import ReuseMode
+    from bough.model.sites.resources import Needs
     from bough.model.tasks import Dep, Item, TaskSpec
     from bough.stores.jobs.jobs_reader import JobsDatabase
     from bough.wire.client_messages import Farewell
@@ -96,6 +96,9 @@ class Host(Protocol):
 
     def upload(self, paths: Iterable[str], label: str) -> dict[str, bytes]:
         """Give the server the contents of files; their digests, empty if it can read them itself."""
+
+    def argument_values(self) -> ArgumentValues | None:
+        """Where the big buffers of arguments go, if the server is to keep them; None: into memory, or the store."""
 
     def check_needs(self, needs: Needs) -> None:
         """Raise an error if tasks with these needs can never run."""
@@ -245,10 +248,10 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         """What there is before the connection; modules are loaded here while the server starts."""
         from bough.api.futures.task_registry import TaskRegistry
         from bough.api.submit import calls
-        from bough.api.submit.options import AT_SERVICE, DEFAULTS, read_options
+        from bough.api.submit.task_options.options import AT_SERVICE, DEFAULTS, read_options
 
         if launch.defaults().runs_commands:
-            import bough.api.submit.commands  # noqa: F401 - used soon
+            import bough.api.submit.command_lines.commands  # noqa: F401 - used soon
 
         base = AT_SERVICE if self.host.is_remote else DEFAULTS
         said = {"sites": self.sites or None, "queue": launch.setting("queue", None)}
@@ -502,7 +505,7 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         from bough.api.values.packing import Shared
 
         self.check_open()
-        return Shared(value, None if self.is_remote else self._argument_values)
+        return Shared(value, self._argument_values)
 
     def detach(self) -> None:
         """Leave the tasks to the server, once it has acknowledged all; here they cannot be asked for any more.
@@ -696,7 +699,10 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
             with self._closing:
                 values = self.registry.values
                 if values is None:
-                    values = self.registry.values = ArgumentValues(self.store, self.welcome.first_id)
+                    values = self.host.argument_values()
+                    if values is None:
+                        values = ArgumentValues(self.store, self.welcome.first_id)
+                    self.registry.values = values
         return values
 
     def _earlier_paths(self) -> Iterable[str]:

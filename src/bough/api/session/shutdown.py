@@ -18,7 +18,7 @@ import sys
 from typing import TYPE_CHECKING, Protocol
 
 from bough.errors import BoughError, UserError
-from bough.model.plurals import counted
+from bough.model.texts.plurals import counted
 
 if TYPE_CHECKING:
     from bough.api.client.connection import Connection

@@ -21,10 +21,10 @@ from bough.api.futures.elements import ArrayElements
 from bough.api.futures.feed_elements import FeedElements
 from bough.api.memo.file_identities import paths_of
 from bough.api.submit.array_reuse import EarlierArray, NewArray, match, row_key
-from bough.api.submit.options import after_deps
+from bough.api.submit.task_options.options import after_deps
 from bough.errors import BoughError, InvalidWorkload, UserError
+from bough.model.arrays.element_reads import ElementReads
 from bough.model.bounds import MOST_TASKS
-from bough.model.element_reads import ElementReads
 from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
 from bough.model.memo_keys import pages_digest
 from bough.model.reuse_scope import ReuseScope
@@ -34,7 +34,7 @@ from bough.wire import questions
 
 if TYPE_CHECKING:
     from bough.api.submit.context import SessionLike
-    from bough.api.submit.options import TaskOptions
+    from bough.api.submit.task_options.options import TaskOptions
 
 AT_ONCE = 32 << 20  # bytes of pages in one message
 
@@ -84,7 +84,7 @@ def send_array(session: SessionLike, settings: TaskOptions, group: int, parts: A
         word = "final" if settings.extras.final else "affinity"
         raise UserError(f"{word}=True is for single tasks, not for the tasks of an array; submit them one by one")
     if settings.extras.checkpoint is not None and parts.kind is Kind.FUNCTION:  # commands know where they run
-        from bough.api.submit.checkpoint_options import placed
+        from bough.api.submit.task_options.checkpoint_options import placed
 
         here = os.getcwd()
         settings = msgspec.structs.replace(settings, extras=placed(settings.extras, here, here, is_array=True))
@@ -173,13 +173,18 @@ def _reads_size(reads: ElementReads | None) -> int:
     return sum(map(len, reads.files)) + len(reads.reads) + len(reads.stops) if reads is not None else 0  # type: ignore[arg-type]
 
 
-def _size(pages: tuple[Page, ...]) -> int:
+def _size(pages: Sequence[Page]) -> int:
     return sum(len(page.data) + 20 for page in pages)
+
+
+def is_in_parts(pages: Sequence[Page]) -> bool:
+    """Whether pages are too many for one message: then the array is open until the last of them is sent."""
+    return _size(pages) > AT_ONCE
 
 
 def _split(pages: tuple[Page, ...]) -> tuple[tuple[Page, ...], list[tuple[Page, ...]]]:
     """Pages as messages of bearable size: the first one, and those that follow."""
-    if _size(pages) <= AT_ONCE:
+    if not is_in_parts(pages):
         return pages, []
     bunches: list[tuple[Page, ...]] = []
     bunch: list[Page] = []

@@ -26,11 +26,12 @@ from bough.api.memo.content_keys import call_key, function_key, known_call
 from bough.api.memo.decorator import is_memo
 from bough.api.memo.file_identities import identities_in
 from bough.api.pickling import make_pages, pack_arguments, pack_function, pack_known, pack_plain, pack_table
-from bough.api.submit.arrays import ArrayParts, array_length, send_array
+from bough.api.submit.arrays import ArrayParts, array_length, is_in_parts, send_array
 from bough.api.submit.deferred_calls import DeferredCall
-from bough.api.submit.options import NAMES, Arguments, after_deps
+from bough.api.submit.task_options.options import NAMES, Arguments, after_deps
 from bough.errors import BadValue, InvalidWorkload, NotPicklable, NotRun, UnknownKeyword, WrongType
-from bough.executor.disk_space_wait import SpaceWait, patiently
+from bough.executor.host.disk_space_wait import SpaceWait, patiently
+from bough.model.arrays.element_reads import ElementReads, pack_reads
 from bough.model.ids import DIGEST_SIZE, BlobId, MemoKey, RecordId
 from bough.model.refs import pack_marked, pack_simple
 from bough.model.spaces import Axis, Product, RowCall, Space, Tie
@@ -39,7 +40,8 @@ from bough.model.tasks import Dep, Kind, Page, TaskExtras, TaskSpec
 if TYPE_CHECKING:
     from bough.api.futures.elements import ArrayElements
     from bough.api.submit.context import SessionLike, SubmitContext
-    from bough.api.submit.options import TaskOptions
+    from bough.api.submit.task_options.options import TaskOptions
+    from bough.api.values.packing import Packing
     from bough.model.ids import GroupId
 
 BIG = 256 << 10  # bytes; a bigger payload goes through a file
@@ -106,6 +108,7 @@ def _send_call(  # noqa: C901, PLR0917 - as above
     blob: tuple[BlobId, bytes] | None = None
     after: tuple[Dep, ...] = ()
     inputs: tuple[Dep, ...] = ()
+    reads: tuple[str, ...] = ()  # buffers that the server has
     short = pack_simple(args) if not kwargs else None
     # Before anything is pickled, which leaves marks in classes that the function may refer to.
     wants_key = settings.memo is not False
@@ -124,8 +127,6 @@ def _send_call(  # noqa: C901, PLR0917 - as above
         short = pack_marked(args) if not kwargs else None
         if short is not None:
             payload = short
-        elif session.is_remote:
-            payload = pack_arguments(args, kwargs, name)
         else:
             task = Task(registry, session.new_record(), name, group) if task is None else task
             with session.packing() as packing:
@@ -135,6 +136,7 @@ def _send_call(  # noqa: C901, PLR0917 - as above
                 elif wants_key:
                     key = call_key(function_key(fn), args, kwargs)
                 packing.hold(task.record)
+                reads = packing.contents()
             wants_key = False  # there is one, if there can be
     if settings.after:
         waits = after_deps(settings.after, registry)
@@ -171,7 +173,7 @@ def _send_call(  # noqa: C901, PLR0917 - as above
         path,
         (),
         settings.extras if settings.extras.checkpoint is None else _with_checkpoint(settings.extras),
-        (),
+        reads,
         settings.memo if settings.memo is not None else known.is_memo if known is not None else is_memo(fn),
     )
     session.send_task(task, spec, size, (blob,) if watching is None else (blob, watching.blob))
@@ -180,7 +182,7 @@ def _send_call(  # noqa: C901, PLR0917 - as above
 
 def _with_checkpoint(extras: TaskExtras) -> TaskExtras:
     """The extras of a call that can save its state."""
-    from bough.api.submit.checkpoint_options import placed  # few can
+    from bough.api.submit.task_options.checkpoint_options import placed  # few can
 
     return placed(extras, os.getcwd(), os.getcwd())
 
@@ -246,16 +248,17 @@ def _send_calls(
     if key and names:
         key = MemoKey(blake2b("\0".join(names).encode(), key=key, digest_size=DIGEST_SIZE).digest())
     blob, data = pack_body(session, RowCall(fn, names) if names else fn)
-    record = 0
-    if session.is_remote or isinstance(items, range | Space):
+    record, reads = 0, None
+    if isinstance(items, range | Space):
         table, pages, blobs = as_table(items)
     else:
         table, blobs = BlobId(b""), ()
-        record = session.new_record()
+        record = session.new_record() if not session.is_remote else 0
         with session.packing() as packing:
             pages = tuple(make_pages(items, apart=packing))
             for number, page in enumerate(pages):
                 packing.hold_page(record, number, page.start, page.stop)
+            reads = _page_reads(packing, pages)
     if holds_proxies(data, *(page.data for page in pages)):
         key = _NO_KEY
     key = session.groups.watched_key(key, group, settings.watching)
@@ -272,8 +275,17 @@ def _send_calls(
         record=record,
         identities=identities or {},
         always=settings.memo or (settings.memo is None and is_memo(fn)),
+        reads=reads,
     )
     return send_array(session, settings, group, parts)
+
+
+def _page_reads(packing: Packing, pages: Sequence[Page]) -> ElementReads | None:
+    """The buffers that the server has which elements read: all elements of a page those of the page."""
+    if not packing.contents():
+        return None
+    each = (packing.contents(number) for number, page in enumerate(pages) for _ in range(page.start, page.stop))
+    return pack_reads(each, is_open=is_in_parts(pages))
 
 
 def submit_call_sweep(

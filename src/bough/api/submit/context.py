@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from bough.api.futures.task_registry import TaskRegistry
     from bough.api.submit.group_table import GroupTable
     from bough.api.submit.initializer import Initializer
-    from bough.api.submit.options import TaskOptions
+    from bough.api.submit.task_options.options import TaskOptions
     from bough.api.values.packing import Packing
     from bough.model.events.news import Action
     from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
-    from bough.model.resources import Needs
+    from bough.model.sites.resources import Needs
     from bough.model.tasks import Dep, Item, TaskSpec
     from bough.wire.client_messages import Welcome
     from bough.wire.questions import Question

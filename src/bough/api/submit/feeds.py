@@ -29,8 +29,9 @@ from bough.api.submit.array_reuse import row_key
 from bough.api.submit.arrays import ArrayParts, may_reuse, send_array
 from bough.api.submit.calls import body_key, function_name, pack_body
 from bough.api.submit.context import SubmitContext
-from bough.api.submit.options import NAMES, read_options
+from bough.api.submit.task_options.options import NAMES, read_options
 from bough.errors import BoughError, InvalidWorkload, unknown_keyword
+from bough.model.arrays.element_reads import ElementReads
 from bough.model.ids import DIGEST_SIZE, MemoKey, RecordId
 from bough.model.tasks import Kind, Page, Reuse
 from bough.wire import questions
@@ -93,7 +94,7 @@ def start_feed(
         manifest: PageFiles | None = None
         earlier = EarlierFeed(session, key, always=always) if key and may_reuse(session, always=always) else None
     else:
-        from bough.api.submit.commands import open_command_array
+        from bough.api.submit.command_lines.commands import open_command_array
 
         context = SubmitContext(session, settings, group)
         elements, prepare, manifest = open_command_array(context, what, rest, keep=keep)
@@ -105,7 +106,8 @@ def start_feed(
 
 
 Prepare = Callable[[list[Any], int], list[Any]]  # rows of a page, given their items and where they begin
-PageFiles = Callable[[Sequence[Any]], bytes]  # the manifest of the rows of a page
+# the manifest of the rows of a page, and what each of them reads
+PageFiles = Callable[[Sequence[Any]], tuple[bytes, ElementReads | None]]
 
 
 def _as_they_are(rows: list[Any], _: int) -> list[Any]:
@@ -203,7 +205,8 @@ class Feed:
         pages = pages_of(prepared, start)
         if self._manifest is not None:
             rows_of = [(page, prepared[page.start - start : page.stop - start]) for page in pages]
-            pages = [replace(page, files=self._manifest(own)) for page, own in rows_of]
+            made = [(page, *self._manifest(own)) for page, own in rows_of]
+            pages = [replace(page, files=files, reads=reads) for page, files, reads in made]
         reuse = self._earlier.reuse(pages, prepared, start) if self._earlier is not None else ()
         elements.grow(len(rows))
         self._session.registry.progress.added(elements.group, len(rows))

@@ -22,8 +22,8 @@ from bough.model.tasks import Dep, GroupSpec
 if TYPE_CHECKING:
     from bough.api.client.connection import Connection
     from bough.api.futures.task import Task
-    from bough.api.submit.monitor_options import Watching
-    from bough.api.submit.options import TaskOptions
+    from bough.api.submit.task_options.monitor_options import Watching
+    from bough.api.submit.task_options.options import TaskOptions
     from bough.model.ids import BlobId
     from bough.model.tasks import TaskSpec
 

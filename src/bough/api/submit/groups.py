@@ -23,7 +23,8 @@ from msgspec.structs import replace
 
 from bough.api.pickling import check_sendable
 from bough.api.submit.context import open_groups
-from bough.api.submit.options import (
+from bough.api.submit.submitter import Submitter
+from bough.api.submit.task_options.options import (
     BESIDE,
     DEFAULTS,
     NO_PLAN,
@@ -35,7 +36,6 @@ from bough.api.submit.options import (
     read_time,
     read_whole,
 )
-from bough.api.submit.submitter import Submitter
 from bough.errors import BadValue, NotPicklable, UserError
 from bough.model.bounds import Name, within
 from bough.model.events.news import GroupClosed
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from bough.api.futures.task import Home, Task
     from bough.api.futures.task_registry import TaskRegistry
     from bough.api.submit.context import OpenGroup, SessionLike
-    from bough.api.submit.options import TaskOptions
+    from bough.api.submit.task_options.options import TaskOptions
     from bough.model.ids import BlobId, GroupId
     from bough.monitors import Metric, Monitor, Remote
     from bough.monitors.comparison import Rule

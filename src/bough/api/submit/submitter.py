@@ -18,14 +18,15 @@ from bough.errors import BadValue, UnknownKeyword
 if TYPE_CHECKING:
     from bough.api.futures.array import Array, TaskList
     from bough.api.futures.task import Task
-    from bough.api.submit.checkpoint_options import Checkpoint
-    from bough.api.submit.command_plan import Files
+    from bough.api.submit.command_lines.command_plan import Files
+    from bough.api.submit.command_lines.transfers import Files as TransferFiles
     from bough.api.submit.context import SessionLike
     from bough.api.submit.groups import Group
-    from bough.api.submit.options import After, TaskOptions
-    from bough.api.submit.transfers import Files as TransferFiles
+    from bough.api.submit.task_options.checkpoint_options import Checkpoint
+    from bough.api.submit.task_options.options import After, TaskOptions
     from bough.model.ids import GroupId
     from bough.model.spaces import Space
+    from bough.model.tasks import Keep
     from bough.monitors import Metric, Monitor, Remote
 
     RemoteMonitors = Iterable[Remote | Callable[[Any], object]] | None  # what `remote_monitors` takes
@@ -54,7 +55,7 @@ class Submitter:
         return self._session.root
 
     def _read(self, options: Mapping[str, object]) -> TaskOptions:
-        from bough.api.submit.options import read_options
+        from bough.api.submit.task_options.options import read_options
 
         return read_options(self._settings, options)
 
@@ -62,10 +63,12 @@ class Submitter:
         """The same with options for what is submitted through it.
 
         cores, memory, gpus, resources (a dict), timeout, retries, backoff, walltime, replay, idempotent (False: never
-        run it twice at the same time, see replication), name, after, priority, queue (a named queue of the server),
-        memo; release (what waits for its group may start when it is done), affinity (it runs where the task before it
-        ran), final (it runs whatever happened), attributes (a dict of your own), monitors (on top of those before);
-        sites (names: it runs at one of them), requires (of the executor: "memory_gb >= 64 and 'avx512' in cpu").
+        run it twice at the same time, see replication), keep (False: what it writes is removed after its last reader;
+        "later": it is written back in bulk, and what depends on it need not wait for that), name, after, priority,
+        queue (a named queue of the server), memo; release (what waits for its group may start when it is done),
+        affinity (it runs where the task before it ran), final (it runs whatever happened), attributes (a dict of your
+        own), monitors (on top of those before); sites (names: it runs at one of them), requires (of the executor:
+        "memory_gb >= 64 and 'avx512' in cpu").
         """
         return SubmitterWithOptions(self._session, self._read(options), self)
 
@@ -121,6 +124,7 @@ class Submitter:
         walltime: Amount | None = None,
         replay: Amount | None = None,
         idempotent: bool | None = None,
+        keep: Keep | None = None,
         name: str | None = None,
         priority: int | None = None,
         queue: str | None = None,
@@ -160,7 +164,7 @@ class Submitter:
         (always sent), `store` (sent unless the same file is in $STORAGE) or `get` (brought back) it runs in a folder of
         its own, $PLAYPEN.
         """
-        from bough.api.submit.commands import submit_command
+        from bough.api.submit.command_lines.commands import submit_command
 
         settings = self._read(
             {
@@ -175,6 +179,7 @@ class Submitter:
                 "walltime": walltime,
                 "replay": replay,
                 "idempotent": idempotent,
+                "keep": keep,
                 "name": name,
                 "priority": priority,
                 "queue": queue,
@@ -217,6 +222,7 @@ class Submitter:
         walltime: Amount | None = None,
         replay: Amount | None = None,
         idempotent: bool | None = None,
+        keep: Keep | None = None,
         name: str | None = None,
         priority: int | None = None,
         queue: str | None = None,
@@ -259,6 +265,7 @@ class Submitter:
                 "walltime": walltime,
                 "replay": replay,
                 "idempotent": idempotent,
+                "keep": keep,
                 "name": name,
                 "priority": priority,
                 "queue": queue,
@@ -283,7 +290,7 @@ class Submitter:
             _refuse_of_commands(how)
             array = submit_call_sweep(context, what, space, where, parameters)
         else:
-            from bough.api.submit.commands import submit_sweep
+            from bough.api.submit.command_lines.commands import submit_sweep
 
             how["where"] = where
             array = submit_sweep(context, what, space, parameters, how)
@@ -295,7 +302,7 @@ class Submitter:
         self, text: str, space: Space, indices: str, options: Mapping[str, Any], around: Mapping[str, Any] | None = None
     ) -> Array:
         """As `sweep`, for the command line: the elements have the indexes that the user wrote, such as 1-1000."""
-        from bough.api.submit.commands import submit_sweep
+        from bough.api.submit.command_lines.commands import submit_sweep
 
         how: dict[str, Any] = dict.fromkeys(("env", "cwd", "stdin", "shell", "clash", "where"))
         how |= {"indices": indices, **(around or {})}

@@ -6,14 +6,16 @@ one: its bytes are compared, so that an array that was changed meanwhile is anot
 
 Rules: what a call gets is what its arguments held when it was submitted. A buffer stays while a task that has not
 succeeded, a shared value or a reader needs it; and, as long as there is room, while the array that it was written from
-lives, because that may be given to another call. A file that no process maps any more may become that of another
-buffer: memory that is there is written three times as fast as new memory. What is left of those is freed when nothing
-new comes. Nothing outlives the session: what one that was killed left, its server removes, or the next session.
+lives, because that may be given to another call. It also stays until its content was noted for later runs, which is
+done when its tasks are. A file that no process maps any more may become that of another buffer: memory that is there is
+written three times as fast as new memory. What is left of those is freed when nothing new comes. Nothing outlives the
+session: what one that was killed left, its server removes, or the next session.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import threading
@@ -25,8 +27,8 @@ from typing import Any, Final
 from bough import private
 from bough.api.values.value_identities import ValueIdentities, mark_of, new_number
 from bough.errors import SiteError
-from bough.executor.disk_space_wait import SpaceWait, patiently
-from bough.movers.mapped_memory import are_same
+from bough.executor.host.disk_space_wait import SpaceWait, patiently
+from bough.movers.mapped_memory import are_same, read_only
 from bough.movers.value_files import Ref, map_file, overwrite, write_file
 from bough.movers.value_places import MEMORY, VALUES, free_bytes, value_memory
 
@@ -58,6 +60,8 @@ class KeptBuffer:
 class ArgumentValues:
     """See the module. `first` is the first record of the run: files in the store are named by it."""
 
+    is_here = True  # this process can read them
+
     def __init__(self, store: str, first: int, limit: int | None = None, memory: str = MEMORY) -> None:
         self._store, self._first = store, first
         self._memory = memory
@@ -82,19 +86,28 @@ class ArgumentValues:
 
     def keep(self, view: memoryview, source: Any = None) -> KeptBuffer:
         """Have the bytes of a buffer in a file; the caller holds it until it calls `let_go`."""
+        self.identities.is_urgent = True
+        try:
+            return self._keep(view, source)
+        finally:
+            self.identities.is_urgent = False
+
+    def _keep(self, view: memoryview, source: Any) -> KeptBuffer:
         mark = mark_of(view)
         found = self._same(view, mark)
         if found is None:
             if source is not None:
-                self._forget_former(source)  # first: its memory may be used again at once
+                self._forget_former(source)
             found = self._written(view, mark)
             number = self.identities.find(view, mark)
             found.identity = number or new_number()
             with self._locked():
                 self._buffers.setdefault((found.size, mark), []).append(found)
-                found.holders += 0 if number else 1
+                if number is None:
+                    found.holders += 1
             if number is None:
-                self.identities.note_later(map_file(found.path), mark, found.identity, lambda: self.let_go([found]))
+                done = functools.partial(self.let_go, [found])
+                self.identities.note_later(found.path, found.size, mark, found.identity, done)
         if source is not None and (found.source is None or found.source() is None):
             with contextlib.suppress(TypeError):  # most things can be referred to weakly
                 found.source = weakref.ref(source, lambda _: self.collected([found], 0))
@@ -143,7 +156,8 @@ class ArgumentValues:
     def _used_again(self, view: memoryview, name: str, mark: bytes) -> KeptBuffer | None:
         """A buffer in a file that was another one's."""
         with self._locked():
-            fitting = [path for path, (size, _) in self._pool.items() if view.nbytes <= size <= _FITS * view.nbytes]
+            found_there = reversed(self._pool.items())  # those first that workers have mapped not long ago
+            fitting = [path for path, (size, _) in found_there if view.nbytes <= size <= _FITS * view.nbytes]
             taken = {path: self._pool.pop(path) for path in sorted(fitting, key=lambda path: self._pool[path][0])}
         found = None
         for path, (size, pages) in list(taken.items()):
@@ -225,19 +239,14 @@ class ArgumentValues:
         """A holder of each of these needs it no more."""
         with self._locked():
             for one in buffers:
-                one.holders -= 1
-                if not one.holders:
-                    self._settle(one)
+                self._lose(one, 1)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         with self._lock:
             yield
             while self._collected:
-                one, holders = self._collected.popleft()
-                one.holders -= holders
-                if not one.holders:
-                    self._settle(one)
+                self._lose(*self._collected.popleft())
 
     def collected(self, buffers: Sequence[KeptBuffer], holders: int = 1) -> None:
         """As `let_go`, by the garbage collector: in any thread, which may hold the lock already."""
@@ -246,6 +255,13 @@ class ArgumentValues:
             self._lock.release()
             with self._locked():
                 return
+
+    def _lose(self, buffer: KeptBuffer, holders: int) -> None:
+        buffer.holders -= holders
+        if not buffer.holders:
+            self._settle(buffer)
+        elif buffer.holders == 1 and os.getpid() == self._owner:
+            self.identities.note_soon(buffer.path)  # if that is what holds it
 
     def _settle(self, buffer: KeptBuffer) -> None:
         """Nothing holds it: it stays only for what it was written from."""
@@ -292,7 +308,8 @@ class ArgumentValues:
 def _holds(buffer: KeptBuffer, view: memoryview) -> bool:
     try:
         if buffer.view is None:
-            buffer.view = map_file(buffer.path, buffer.size)
+            pages = buffer.pages
+            buffer.view = map_file(buffer.path, buffer.size) if pages is None else read_only(pages)
     except (OSError, ValueError):
         return False
     return are_same(view, buffer.view, buffer.size)

@@ -8,6 +8,7 @@ Rule: what was packed holds its buffers until the `with` block ends; by then the
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -18,13 +19,13 @@ from typing import Any, Final, Self
 from bough.api.memo.digests import NoDigestError, Sink, add_feeder, argument_digest, known_buffers
 from bough.api.pickling import Take, pack_shared
 from bough.api.values.argument_values import ArgumentValues, KeptBuffer
+from bough.model.files import VALUES
 from bough.model.packed_values import APART
 from bough.movers.mapped_memory import address_of
 from bough.movers.value_files import Ref, joined_apart, pack_apart
 
 _HEAD: Final = APART  # bytes of a shared value's pickle; a longer one lies in a file, too
 
-_NONE: Final[tuple[Ref, ...]] = ()
 _NOTHING: Final[dict[int, list[KeptBuffer]]] = {}
 
 
@@ -38,7 +39,7 @@ _current = _Current()
 class Packing:
     """See the module. Most submissions have no big buffers: what those need is made for the first one."""
 
-    __slots__ = ("_count", "_found", "_identities", "_kept", "_shared", "_values")
+    __slots__ = ("_count", "_found", "_identities", "_kept", "_same", "_shared", "_values")
 
     def __init__(self, values: Callable[[], ArgumentValues]) -> None:
         self._values = values  # makes them when the first is needed
@@ -47,6 +48,7 @@ class Packing:
         self._identities: dict[tuple[int, int], bytes] | None = None
         self._kept: dict[int, list[KeptBuffer]] = _NOTHING  # by the number of what was packed: a call, or pages
         self._count = 0  # how much was packed
+        self._same: dict[tuple[int, int], tuple[weakref.ref[Any], KeptBuffer]] = {}  # by address and size
 
     def __enter__(self) -> Self:
         _current.packing = self
@@ -98,18 +100,37 @@ class Packing:
         values.hold_too(kept)
         found: list[Ref] = []
         for view, source in self._found:
-            one = values.keep(view, source)
+            place = (address_of(view), view.nbytes)
+            one = self._written_before(place, values)
+            if one is None:
+                one = values.keep(view, source)
+                with contextlib.suppress(TypeError):  # most things can be referred to weakly
+                    self._same[place] = (weakref.ref(source), one)
             kept.append(one)
             found.append(one.ref)
             if self._identities is None:
                 self._identities = known_buffers.identities = {}
-            self._identities[address_of(view), view.nbytes] = one.identity
+            self._identities[place] = one.identity
         self._found = self._shared = ()
         return found
+
+    def _written_before(self, place: tuple[int, int], values: ArgumentValues) -> KeptBuffer | None:
+        """A buffer of this submission that lies there, if what it belongs to is still alive: an array given twice."""
+        source, one = self._same.get(place, (None, None))
+        if one is None or source is None or source() is None:
+            return None
+        values.hold_too([one])
+        return one
 
     def kept(self, number: int = 0) -> list[KeptBuffer]:
         """The buffers of the n-th that was packed."""
         return self._kept.get(number, [])
+
+    def contents(self, number: int | None = None) -> tuple[str, ...]:
+        """The names of those that are contents of the server: of the n-th that was packed, or of all."""
+        packed = self._kept.values() if number is None else [self.kept(number)]
+        kept = [one.path for some in packed for one in some]
+        return tuple(dict.fromkeys(path for path in kept if path.startswith(VALUES)))
 
     def hold(self, record: int) -> None:
         """A call that is about to be sent needs them."""
@@ -138,14 +159,7 @@ class Shared:
 
     __slots__ = ("__weakref__", "_digest", "_head", "_kept", "_refs", "_value", "_values")
 
-    def __init__(self, value: Any, values: Callable[[], ArgumentValues] | None) -> None:
-        self._values: ArgumentValues | None = None
-        self._value = value  # None: it can be read from its files
-        self._head, self._refs = b"", _NONE
-        self._kept: list[KeptBuffer] = []
-        if values is None:  # the server is elsewhere: it travels with each call
-            self._digest = argument_digest(value)
-            return
+    def __init__(self, value: Any, values: Callable[[], ArgumentValues]) -> None:
         self._values = values()
         with Packing(values) as packing:
             head = pack_shared(value, packing)
@@ -159,13 +173,14 @@ class Shared:
             self._values.hold_too(kept)
         if not head:
             self._values.let_go(kept[-1:])  # `hold_too` counted it a second time
-        self._head, self._refs, self._kept, self._value = head, tuple(refs), kept, None
+        self._head, self._refs, self._kept = head, tuple(refs), kept
+        self._value = None if self._values.is_here else value  # None: it is read from its files
         weakref.finalize(self, self._values.collected, kept)
 
     @property
     def value(self) -> Any:
         """The value, as workers get it: what big arrays hold is read-only."""
-        return self._value if self._values is None else joined_apart(self._head, self._refs)
+        return joined_apart(self._head, self._refs) if self._values.is_here else self._value
 
     @property
     def nbytes(self) -> int:
@@ -174,7 +189,7 @@ class Shared:
 
     def __reduce__(self) -> Any:
         packing = _current.packing
-        if self._values is not None and packing is not None and packing.uses(self._values, self._kept):
+        if packing is not None and packing.uses(self._values, self._kept):
             return joined_apart, (self._head, self._refs)
         return _itself, (self.value,)
 

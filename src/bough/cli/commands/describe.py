@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from bough.cli.option_values import path_name
 from bough.cli.output import Output
+from bough.cli.runs.workflow_files import File, is_script
 from bough.cli.targets.locate import add_server_argument
-from bough.cli.workflow_files import File, is_script
-from bough.describe.task_graph import GraphNode, Ordering, RecordedTask, RunMachine, TaskGraph, order
+from bough.describe.task_graph import GraphNode, Ordering, RecordedTask, RunExecutor, RunMachine, TaskGraph, order
 from bough.errors import UnknownName, UserError
-from bough.model.array_indices import task_label
+from bough.model.arrays.array_indices import task_label
 from bough.model.bounds import Count, read_number
 from bough.model.ids import number_of
-from bough.model.plurals import counted
+from bough.model.texts.plurals import counted
 
 if TYPE_CHECKING:
     from bough.cli.targets.jobs_database import OpenDatabase
@@ -37,11 +37,12 @@ EXAMPLES = (
     "bough describe --to flat survey.make",
     "bough describe --to dot survey.make | dot -Tsvg > survey.svg",
     "bough describe --to dot Makefile all",
+    "bough describe --check survey.make",
     "bough describe --run survey --to wfformat > survey.json",
 )
 _RUN_FORMS = ("wfformat", "dot")  # in which a run can be written
-_TASKS = """select tasks.id, grp, name, length, is_array, indices, state, command, started, ended, seconds, host,
-    memory, cpu, cores, priority from tasks where run = ? order by id"""
+_TASKS = """select tasks.id, grp, name, length, is_array, indices, state, command, submitted, started, ended, seconds,
+    host, memory, cpu, cores, priority, reused, releases from tasks where run = ? order by id"""
 MOST_TASKS = 2_000_000  # each of them is an object here
 _IN_RUN = "in (select id from tasks where run = ?)"
 Fields = dict[str, Any]
@@ -60,6 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rest = parser.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="arguments of the script")
     rest.required = False
     parser.add_argument("--to", metavar="FORM", help=f"write it as {', '.join(WRITERS)} (default: a summary)")
+    parser.add_argument(
+        "--check", action="store_true", help="name redundant dependencies, and what each supergroup costs by model runs"
+    )
+    parser.add_argument("--seconds", metavar="TIME", help="with --check: what tasks take that say nothing (1s)")
     parser.add_argument("--node", metavar="NAME", help=argparse.SUPPRESS)  # of a .dag file: the shell text of its jobs
     _add_run_arguments(parser)
 
@@ -83,12 +88,44 @@ def run(args: argparse.Namespace, output: Output) -> int:
     form, words = _form_behind(args.to, args.args)
     plan = File(args.file).plan(words, note=output.note)
     lowered = steps(plan)  # which finds what is wrong with it
+    if args.check:
+        return _check(plan, args.seconds, output)
     if form:
         print(write(plan, form), end="")
         if lost := left_out(plan, form):
             output.note(lost)
         return 0
     output.answer(_summary(plan, lowered), lambda: _lines(plan, lowered))
+    return 0
+
+
+def _check(plan: Plan, seconds: str | None, output: Output) -> int:
+    """What it could do without."""
+    from bough.analysis.description_check import check_lines, redundant_edges, supergroup_costs
+    from bough.model.ids import read_seconds
+
+    try:
+        unknown = read_seconds(seconds if seconds is not None else "1s")
+    except ValueError as error:
+        raise UserError(f"--seconds {seconds!r} is no time: {error}") from None
+    edges, costs = redundant_edges(plan), supergroup_costs(plan, unknown=unknown)
+    value = {
+        "redundant": [
+            {"waiting": one.waiting, "on": one.on, "because": one.because, "line": one.where.line} for one in edges
+        ],
+        "supergroups": [
+            {
+                "group": one.path,
+                "subgroups": one.subgroups,
+                "makespan": one.makespan,
+                "free": one.free,
+                "matched": one.matched,
+                "cost": one.cost,
+            }
+            for one in costs
+        ],
+    }
+    output.answer(value, lambda: check_lines(edges, costs))
     return 0
 
 
@@ -166,11 +203,12 @@ def _show_run(args: argparse.Namespace) -> int:
 
 def read_record(database: OpenDatabase, run: int) -> TaskGraph:
     """One run of a workflow."""
-    found = database.rows("select name, opened, closed from runs where run = ?", [run])
+    found = database.rows("select name, opened, closed, policy from runs where run = ?", [run])
     if not found:
         raise UnknownName(f"{database.label} has no run {run}")
     record = TaskGraph(str(found[0]["name"] or "workflow"))
     record.opened, record.closed = _time(found[0]["opened"]), _time(found[0]["closed"])
+    record.policy = str(found[0]["policy"] or "")
     return _RunReader(database, run, record).read()
 
 
@@ -190,6 +228,7 @@ class _RunReader:
         self.tasks: dict[int, RecordedTask] = {}
         self.ordering = Ordering()
         self.hosts: dict[int, str] = {}  # by executor
+        self.used: set[int] = set()  # executors that ran something
 
     def read(self) -> TaskGraph:
         machines = self._executors()
@@ -210,10 +249,13 @@ class _RunReader:
             self.ordering.add_waits(number, some)
         self._spans()
         self._elements()
+        self._attempts()
         order(self.record, self.ordering, self.tasks)
         self._files()
+        self._staging()
         used = dict.fromkeys(task.host for task in self.record.tasks if task.host)
         self.record.machines = [machines.get(host) or RunMachine(host) for host in used]
+        self.record.executors = [one for one in self.record.executors if one.id in self.used]
         return self.record
 
     def _ask(self, question: str) -> list[Fields]:
@@ -222,9 +264,22 @@ class _RunReader:
     def _executors(self) -> dict[str, RunMachine]:
         """All hosts that the database knows: executors of a service belong to no single run."""
         machines: dict[str, RunMachine] = {}
-        for one in self.database.rows("select id, host, cores, memory from executors"):
+        for one in self.database.rows(
+            'select id, site, host, cores, memory, joined, "left" from executors order by id'
+        ):
             row: Fields = one
             host = str(row["host"] or "")
+            self.record.executors.append(
+                RunExecutor(
+                    row["id"],
+                    str(row["site"] or ""),
+                    host,
+                    float(row["cores"] or 0),
+                    int(row["memory"] or 0),
+                    float(row["joined"] or 0.0),
+                    row["left"],
+                )
+            )
             self.hosts[row["id"]] = host
             known = machines.setdefault(host, RunMachine(host))
             known.cores = max(known.cores, int(row["cores"] or 0))
@@ -236,7 +291,7 @@ class _RunReader:
     def _node(self, row: Fields) -> GraphNode | None:
         kind, target = row["on_kind"], row["on_id"]
         if kind in {"group", "end"}:
-            return GraphNode("end", self._group(target))
+            return GraphNode("end" if kind == "group" else "whole", self._group(target))
         if target not in self.numbers:
             return None  # a task of another run
         if kind == "array":
@@ -282,7 +337,7 @@ class _RunReader:
             task.seconds, task.started = _seconds(row), row["started"]
             task.host, task.memory, task.cpu = row["host"] or "", row["memory"], row["cpu"]
             self.tasks[self.numbers[record]] = task
-            self.ordering.add_task(self.numbers[record], group, waits[record])
+            self.ordering.add_task(self.numbers[record], group, waits[record], release=bool(row["releases"]))
             return
         self.ordering.add_group(-record, group, waits[record])
         for index in range(row["length"] or 0):
@@ -301,11 +356,13 @@ class _RunReader:
             cores=row["cores"] or 1,
             priority=row["priority"] or 0,
             seconds=0.0,
+            submitted=row["submitted"],
         )
 
     def _spans(self) -> None:
         question = f"select id, start, stop, state, executor, started, seconds from spans where id {_IN_RUN}"
         for one in self._ask(question):
+            self.used.add(one["executor"] or 0)
             if one["state"] == "lost":
                 continue
             count = max(one["stop"] - one["start"], 1)
@@ -318,7 +375,7 @@ class _RunReader:
                     task.started = one["started"] + each * (index - one["start"]) if one["started"] else None
 
     def _elements(self) -> None:
-        question = f"""select id, idx, state, host, started, ended, seconds, memory, cpu
+        question = f"""select id, idx, state, host, started, ended, seconds, memory, cpu, reused
             from elements where id {_IN_RUN}"""
         for one in self._ask(question):
             task = self.tasks.get(self.numbers[one["id"]] + one["idx"])
@@ -326,6 +383,24 @@ class _RunReader:
                 task.state, task.seconds = one["state"], _seconds(one)
                 task.started, task.host = one["started"], one["host"] or task.host
                 task.memory, task.cpu = one["memory"], one["cpu"]
+
+    def _attempts(self) -> None:
+        """Which executors ran something, and what tries took that did not count."""
+        question = f"select id, idx, executor, state, started, ended from attempts where id {_IN_RUN}"
+        for one in self._ask(question):
+            self.used.add(one["executor"] or 0)
+            task = self.tasks.get(self.numbers[one["id"]] + (one["idx"] or 0))
+            if task is None or task.state != "done" or one["state"] not in {"failed", "lost"}:
+                continue
+            if one["started"] and one["ended"]:
+                task.tried += max(0.0, one["ended"] - one["started"])
+
+    def _staging(self) -> None:
+        question = f"select id, idx, stage_in, stage_out from staging where id {_IN_RUN}"
+        for one in self._ask(question):
+            task = self.tasks.get(self.numbers[one["id"]] + (one["idx"] or 0))
+            if task is not None:
+                task.staged = (one["stage_in"] or 0.0) + (one["stage_out"] or 0.0)
 
     def _files(self) -> None:
         by_id = {task.id: task for task in self.record.tasks}
@@ -341,6 +416,8 @@ class _RunReader:
 
 
 def _seconds(row: Fields) -> float:
+    if row["reused"]:
+        return 0.0  # it took its time in another run
     if row["seconds"] is not None:
         return float(row["seconds"])
     if row["started"] and row["ended"]:

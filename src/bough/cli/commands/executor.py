@@ -31,9 +31,9 @@ from bough.executor.executor_options import check_eviction, read_attribute
 from bough.model.bounds import Gpus, within
 from bough.model.commands.containers import check_container_command
 from bough.model.ids import read_bytes, read_seconds
-from bough.model.plurals import counted
-from bough.model.resources import show_bytes
-from bough.model.site_specs import RESOURCE
+from bough.model.sites.resources import show_bytes
+from bough.model.sites.site_specs import RESOURCE
+from bough.model.texts.plurals import counted
 from bough.transport.access import find_access
 from bough.wire import questions
 
@@ -115,6 +115,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="POLICY",
         help="what a full cache gives up first: needed-last, lru, lfu, fifo or random (needed-last)",
     )
+    start.add_argument(
+        "--gather",
+        type=duration,
+        metavar="TIME",
+        help="how long outputs with keep=later may wait for others that are written back with them (0.25s)",
+    )
+    start.add_argument(
+        "--shared-dir",
+        type=path_name,
+        metavar="DIR",
+        help="a folder that all hosts of its site see: inputs are kept in it once for all of them",
+    )
+    start.add_argument("--shared-size", metavar="SIZE", help="bytes of inputs in the shared folder, as 1TB (100GB)")
     start.add_argument(
         "--no-peers", action="store_true", help="listen for nobody: other executors take no cached files from here"
     )
@@ -278,14 +291,18 @@ def _common_words(args: argparse.Namespace) -> list[str]:
 
 def _cache_words(args: argparse.Namespace) -> list[str]:
     words = ["--cache-dir", os.path.abspath(args.cache_dir)] if args.cache_dir else []
-    if args.cache_size:
-        try:
-            read_bytes(args.cache_size)
-        except ValueError:
-            raise UserError(f"--cache-size {args.cache_size}: not a size; say 100GB") from None
-        words += ["--cache-size", args.cache_size]
+    words += ["--shared-dir", os.path.abspath(args.shared_dir)] if args.shared_dir else []
+    for option, size in (("--cache-size", args.cache_size), ("--shared-size", args.shared_size)):
+        if size:
+            try:
+                read_bytes(size)
+            except ValueError:
+                raise UserError(f"{option} {size}: not a size; say 100GB") from None
+            words += [option, size]
     if args.eviction:
         words += ["--eviction", check_eviction(args.eviction)]
+    if args.gather is not None:
+        words += ["--gather", f"{args.gather:g}"]
     return words
 
 

@@ -25,11 +25,11 @@ from bough.cli.targets.selection import (
 )
 from bough.cli.targets.task_rows import Fields, failure_texts, record_rows, task_rows, why
 from bough.cli.targets.task_streams import read_streams
-from bough.model.array_indices import index_label
+from bough.model.arrays.array_indices import index_label
 from bough.model.ids import RecordId, number_of
-from bough.model.observations import SeenTask, seen_lines
-from bough.model.plurals import counted
+from bough.model.monitoring.observations import SeenTask, seen_lines
 from bough.model.states import UNSUCCESSFUL, labels_of, says
+from bough.model.texts.plurals import counted
 from bough.wire import questions
 
 EXAMPLES = ("bough explain last", "bough explain 12.3", "bough explain plot", "bough explain --failed")

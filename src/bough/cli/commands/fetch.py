@@ -20,7 +20,7 @@ from bough.errors import StoreFailed, UserError
 from bough.model.files import hidden_path, place_inside
 from bough.model.ids import RecordId
 from bough.model.outcomes import Output as Made
-from bough.model.plurals import counted
+from bough.model.texts.plurals import counted
 from bough.wire import questions
 
 EXAMPLES = (

@@ -27,7 +27,7 @@ from bough.cli.output import Output, cell
 from bough.cli.targets.live_server import ServerClient, add_server_argument, connect_client
 from bough.cli.targets.locate import add_store_arguments
 from bough.errors import UnknownName, UserError
-from bough.model.array_indices import positions
+from bough.model.arrays.array_indices import positions
 from bough.model.bounds import Count, read_number
 from bough.model.commands.command import CommandCall, decode_call, decode_template
 from bough.model.commands.containers import CONTAINER_COMMAND, around
@@ -35,7 +35,7 @@ from bough.model.commands.rendering import render_call, render_row
 from bough.model.events.news import DeclareDone
 from bough.model.ids import NUMBERS, RecordId
 from bough.model.outcomes import kept_time
-from bough.model.plurals import counted
+from bough.model.texts.plurals import counted
 from bough.wire import here_questions, questions
 
 TAKE_CODES = {"task": 0, "none": 10, "done": 11, "blocked": 12}  # the exit code of `bough take`, by the answer

@@ -41,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Send the plan, and name it to what is meant."""
-    from bough.model.monitor_text import read_plan
-    from bough.model.monitors import encode_plan
+    from bough.model.monitoring.monitor_text import read_plan
+    from bough.model.monitoring.monitors import encode_plan
 
     plan = encode_plan(read_plan(args.texts))
     blob = blob_id(plan)

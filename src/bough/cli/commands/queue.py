@@ -19,8 +19,8 @@ from bough.cli.output import Output
 from bough.cli.targets.live_server import add_server_argument, connect_client
 from bough.errors import UnknownName, UserError
 from bough.model.bounds import QueueName, SiteName, in_plain_words, within
-from bough.model.plurals import counted
-from bough.model.queue_specs import QueueShare, QueueSpec, check_queue
+from bough.model.sites.queue_specs import QueueShare, QueueSpec, check_queue
+from bough.model.texts.plurals import counted
 from bough.wire import questions
 
 _OF_VERBS = (

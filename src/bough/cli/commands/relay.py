@@ -17,7 +17,7 @@ from bough.cli.option_values import add_log_level, begin_log, duration, log_leve
 from bough.cli.output import Output
 from bough.cli.targets.live_server import add_server_argument, detach
 from bough.errors import SiteError, UserError
-from bough.model.plurals import counted
+from bough.model.texts.plurals import counted
 from bough.relay import relay_home
 from bough.transport import home
 

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from bough.cli.command_texts import many_commands, one_command
 from bough.cli.main import Command, make_parser, put_on_path
 from bough.cli.option_values import (
     add_checkpoint_arguments,
@@ -34,15 +33,16 @@ from bough.cli.option_values import (
     ruled,
 )
 from bough.cli.output import Output, choose, print_json
-from bough.cli.profiles import add_profile_argument, apply_profiles
+from bough.cli.runs.command_texts import many_commands, one_command
+from bough.cli.runs.profiles import add_profile_argument, apply_profiles
+from bough.cli.runs.workflow_files import File, is_script, stem
 from bough.cli.targets.locate import add_server_argument, store_of
-from bough.cli.workflow_files import File, is_script, stem
 from bough.errors import InvalidWorkload, UserError
 from bough.model.reuse_scope import ALWAYS, MODES, NEVER
 
 if TYPE_CHECKING:
     from bough.api.futures.task import Task
-    from bough.cli.run_sessions import Ended
+    from bough.cli.runs.run_sessions import Ended
     from bough.cli.targets.jobs_database import OpenDatabase
     from bough.describe.flat_list import FlatTask
     from bough.describe.plan import Plan, PlanTask
@@ -225,8 +225,8 @@ def _run_script(args: argparse.Namespace) -> int:
     _refuse_elsewhere(args)
     if args.dry_run:
         raise UserError("--dry-run is for flat lists; a Python script decides what to run while it runs")
-    from bough.cli.run_script import run_script
-    from bough.cli.run_sessions import watched_run
+    from bough.cli.runs.run_script import run_script
+    from bough.cli.runs.run_sessions import watched_run
 
     with _prints_to_stderr(args.json):
         ended = watched_run(
@@ -251,7 +251,7 @@ def _run_plan(args: argparse.Namespace, output: Output, file: File) -> int:
             [{"command": task.command, "name": task.name} for task in tasks], lambda: _flat_lines(plan, tasks)
         )
         return 0
-    from bough.cli.run_sessions import submit_steps
+    from bough.cli.runs.run_sessions import submit_steps
 
     judged = JudgedRun(plan, output)
     name = args.name or file.stem
@@ -280,7 +280,7 @@ class JudgedRun:
             return ended
         if None in self.kept.values():
             return ended  # they are those of a workflow that was running already, and was changed
-        from bough.cli.run_sessions import codes_of
+        from bough.cli.runs.run_sessions import codes_of
 
         codes = codes_of(self.kept)
         uncounted = sum(codes.get(name) != 0 for name in verdict.ignored)
@@ -303,7 +303,7 @@ def _shows_difference(
 
     if not launch.server_address(args.server):
         return False
-    from bough.cli.submit_files import foresee, server_address
+    from bough.cli.runs.submit_files import foresee, server_address
 
     foreseen = foresee(server_address(args.server), name, steps, whole=whole)
     if foreseen.found is not None:
@@ -315,7 +315,7 @@ def _watched(
     args: argparse.Namespace, submit: Callable[[], int], judge: Callable[[Ended], Ended] = lambda ended: ended
 ) -> int:
     """Run what is submitted to its end, and say how that was."""
-    from bough.cli.run_sessions import watched_run
+    from bough.cli.runs.run_sessions import watched_run
 
     ended = judge(watched_run(submit, _options(args), silent=args.json or args.quiet, strict=True))
     if args.json:
@@ -342,7 +342,7 @@ def _run_list(args: argparse.Namespace, output: Output, file: File) -> int:
         name = args.name or file.stem
         shown = _shows_difference(args, output, name, flat_list.flat_steps(tasks, file.source.name))
         return 0 if shown else _show_unfinished(tasks, args, output, file.stem)
-    from bough.cli.run_sessions import submit_all
+    from bough.cli.runs.run_sessions import submit_all
 
     return _watched(args, lambda: submit_all(tasks, args.name or file.stem, file.source.name, output.note))
 
@@ -357,17 +357,17 @@ def _run_commands(args: argparse.Namespace, output: Output, words: list[str]) ->
     command = one_command(words)
     if args.keep_order and many is None:
         raise UserError("--keep-order goes with --each-line or --array")
-    from bough.api.submit.commands import command_name
+    from bough.api.submit.command_lines.commands import command_name
 
     if args.dry_run:
-        from bough.cli.run_commands import preview
+        from bough.cli.runs.run_commands import preview
 
         texts = [shlex.join(words) if len(words) > 1 else words[0]] if many is None else preview(many)
         output.answer([{"command": text} for text in texts], lambda: texts)
         return 0
     silent = args.json or args.quiet
-    from bough.cli.run_commands import run_many, run_one
-    from bough.cli.run_sessions import watched_run
+    from bough.cli.runs.run_commands import run_many, run_one
+    from bough.cli.runs.run_sessions import watched_run
 
     name = args.name or command_name(words[0]) or "command"
     options = {key: getattr(args, key) for key in _OF_TASKS if getattr(args, key) is not None}
@@ -536,7 +536,7 @@ def _text(task: FlatTask) -> str:
     """A command as the jobs database has it."""
     if not task.writes:
         return task.command
-    from bough.api.submit.declared_text import plan_with_files
+    from bough.api.submit.command_lines.declared_text import plan_with_files
     from bough.model.commands.command import final_text
 
     return final_text(plan_with_files(task.command, task.reads, task.writes, cwd=os.getcwd()).call)

@@ -18,8 +18,8 @@ from bough.cli.option_values import add_log_level, amount, begin_log, count, dur
 from bough.cli.output import Output, table_lines
 from bough.cli.targets.live_server import OtherProcess, add_server_argument, connect_client, detach, is_bough
 from bough.errors import BoughError, PeerLost, SiteError, UserError
-from bough.model.dispatch_tuning import DispatchTuning
-from bough.model.plurals import counted
+from bough.model.arrays.dispatch_tuning import DispatchTuning
+from bough.model.texts.plurals import counted
 from bough.stores.store_lock import holder
 from bough.transport import home
 from bough.wire import questions
@@ -338,8 +338,8 @@ def _read_tuning(args: argparse.Namespace) -> DispatchTuning:
 def _read_features(args: argparse.Namespace) -> FeatureOptions:
     """What was asked for; UserError when it makes no sense."""
     from bough.server.service.features import FeatureOptions
-    from bough.server.service.metrics import read_address
-    from bough.server.service.notices import KINDS, NoticeCommand, NoticeRules, read_kinds
+    from bough.server.service.upkeep.metrics import read_address
+    from bough.server.service.upkeep.notices import KINDS, NoticeCommand, NoticeRules, read_kinds
 
     if args.metrics:
         read_address(args.metrics)

@@ -6,55 +6,282 @@ The scheduler is the one that runs live; only hosts and time are simulated. Rule
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, cast
 
-from bough.api.display.surroundings import show_seconds
-from bough.cli.output import Output, table_lines
-from bough.cli.workflow_files import File, read_text
+from msgspec import Meta
+
+from bough.cli.option_values import path_name
+from bough.cli.output import Output
+from bough.cli.runs.workflow_files import File, read_text
+from bough.cli.simulation_tables import (
+    replay_lines,
+    replay_tables,
+    replay_value,
+    report_lines,
+    report_tables,
+    report_value,
+    what_changed,
+)
+from bough.cli.targets.locate import HOME, JOURNAL
 from bough.errors import UserError
+from bough.model.bounds import Count, read_number, within
 from bough.model.ids import read_seconds
-from bough.sim.experiment import PolicyRow, Report, simulate
-from bough.sim.platform import Platform, one_site, read_platform
+from bough.sim.application_workloads import APPLICATIONS, application
+from bough.sim.experiment import Information, simulate, trace
+from bough.sim.platforms.batch_waits import with_logs
+from bough.sim.platforms.platform import Platform, one_site, read_platform
+from bough.sim.policy_watch import PATIENCE
+
+if TYPE_CHECKING:
+    from bough.analysis.simulation_pictures import Bar
+    from bough.describe.task_graph import TaskGraph
+    from bough.sim.experiment_report import Report
+    from bough.sim.workload import Workload
 
 EXAMPLES = (
     "bough simulate montage.json --cores 64 --policy fifo,sjf",
     "bough simulate workflow.txt --platform lab.toml --seconds 90s",
     "bough simulate montage.json --platform lab.toml --policy fifo,sjf --seeds 20 --noise 0.2 --json",
+    "bough simulate --workload moldyn --cores 216 --policy fifo,ljf --information 0.3",
+    "bough simulate .bough/survey --cores 16",
+    "bough simulate montage.json --cores 16 --policy fifo,heft --gantt montage.svg --html montage.html",
+    "bough simulate --replay .bough/survey",
+    "bough simulate --replay .bough/survey:2 --policy ljf,heft --scale-hosts 2 --scale-link 0.5",
 )
+_Factor = Annotated[float, Meta(gt=0, le=1000)]
+_Error = Annotated[float, Meta(ge=0, le=10)]
+_Cores = Annotated[int, Meta(ge=1, le=10_000)]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the options."""
-    parser.add_argument("file", metavar="FILE", help="a workflow file, or a recorded workflow (WfFormat)")
+    parser.add_argument(
+        "file", nargs="?", metavar="FILE", help="a workflow file, a recorded workflow (WfFormat), or a store of a run"
+    )
+    parser.add_argument("--args", default="", metavar="WORDS", help="arguments of a description script, as one text")
     parser.add_argument("--platform", metavar="FILE", help="the sites and their hosts, as TOML")
     parser.add_argument("--cores", type=int, metavar="N", help="instead of a platform: one host of N cores")
-    parser.add_argument("--policy", default="fifo", metavar="A,B,C", help="placement policies to compare (fifo)")
+    parser.add_argument("--policy", metavar="A,B,C", help="placement policies to compare (fifo; of a replay: its own)")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each policy, with other dice (1)")
+    parser.add_argument("--parallel", type=int, metavar="N", help="simulate on N cores at once, as a workflow of Bough")
     parser.add_argument(
         "--noise", type=float, default=0.0, metavar="X", help="times differ from the file's, by 10%% for 0.1"
     )
+    parser.add_argument(
+        "--information",
+        default="measured",
+        metavar="WHAT",
+        help="what policies know of run times: measured so far, perfect, or estimates that are off by 30%% for 0.3",
+    )
+    parser.add_argument(
+        "--workload", metavar="NAME", help="instead of a file: a published application, as it was described; ? for all"
+    )
+    parser.add_argument(
+        "--patience", metavar="TIME", help="real time that a policy may take for one answer: its run ends then (60s)"
+    )
     parser.add_argument("--seconds", metavar="TIME", help="what tasks take of which the file says nothing")
+    parser.add_argument(
+        "--gantt", type=path_name, metavar="PICTURE", help="draw what ran where (first seed): a .svg, .png or .pdf file"
+    )
+    parser.add_argument("--html", type=path_name, metavar="PAGE", help="write a page with the tables and the picture")
+    parser.add_argument(
+        "--replay",
+        metavar="STORE",
+        help="a run that was: its name, its store or journal; STORE:N for its run N: predicted against actual",
+    )
+    parser.add_argument(
+        "--scale-hosts",
+        "--nodes",
+        metavar="X",
+        help="what if there were X times as many executors (--replay), or hosts at each site (--platform)",
+    )
+    parser.add_argument(
+        "--scale-link",
+        metavar="X",
+        help="what if links were X times as fast: with --platform the bandwidth of each link; with --replay, which"
+        " simulates no links, the times that files took are divided by X",
+    )
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Simulate and answer."""
+    if args.replay is not None:
+        return _replay(args, output)
+    for option, value in (("--scale-hosts", args.scale_hosts), ("--scale-link", args.scale_link)):
+        if value is not None and args.platform is None:
+            raise UserError(f"{option} is of a run that was, or of a platform: give --replay STORE, or --platform FILE")
+    if args.workload == "?":
+        output.table(("name", "what"), [(name, one.about) for name, one in APPLICATIONS.items()])
+        return 0
+    if (args.file is None) == (args.workload is None):
+        raise UserError("give a workflow file, --workload NAME, or --replay STORE for a run that was")
     from bough.analysis.recorded_workloads import workload_of
-    from bough.describe.task_graph import of_plan
 
     platform = _platform(args)
-    file = File(args.file)
-    workload = workload_of(of_plan(file.plan(), file.stem), unknown=_seconds(args.seconds))
-    policies = [name.strip() for name in args.policy.split(",") if name.strip()]
-    report = simulate(workload, platform, policies, seeds=args.seeds, noise=args.noise)
-    rows = report.rows()
-    output.answer(_value(report, rows), lambda: _lines(report, rows))
-    return 1 if any(row.complaint for row in rows) else 0
+    if args.workload is not None:
+        workload = application(args.workload)
+    else:
+        workload = workload_of(_graph(args.file, args.args), unknown=_seconds(args.seconds))
+    policies = _policies(args.policy or "fifo")
+    report = _report(args, workload, platform, policies)
+    if args.gantt or args.html:
+        from bough.analysis.simulation_pictures import Bar
+
+        traced = {
+            name: trace(workload, platform, name, noise=args.noise, patience=_patience(args.patience))
+            for name in policies
+        }
+        bars = {
+            name: [Bar(host, one.start, one.end, workload.tasks[one.record - 1].template) for one, host in some]
+            for name, some in traced.items()
+        }
+        _draw(args, workload.name, bars, report_tables(report))
+    output.answer(report_value(report), lambda: report_lines(report))
+    return 1 if any(run.complaint for run in report.runs) else 0
+
+
+def _report(args: argparse.Namespace, workload: Workload, platform: Platform, policies: list[str]) -> Report:
+    """The report, of simulations one after the other, or in a session of this command's own."""
+    once = partial(
+        simulate,
+        workload,
+        platform,
+        policies,
+        seeds=args.seeds,
+        noise=args.noise,
+        information=_information(args.information),
+        patience=_patience(args.patience),
+    )
+    if args.parallel is None:
+        return once()
+    import tempfile
+
+    from bough.api.session.session import Session
+
+    cores = within("--parallel", args.parallel, _Cores)
+    with (
+        tempfile.TemporaryDirectory(prefix="bough-simulate-") as folder,
+        Session(name="simulate", store=folder, cores=cores, reuse="never") as session,
+    ):
+        return once(session=session)
+
+
+def _information(text: str) -> Information:
+    """What policies know."""
+    if text in {"measured", "perfect"}:
+        return cast("Information", text)
+    try:
+        return within("--information", float(text), _Error)
+    except ValueError:
+        raise UserError(f"--information {text}: say measured, perfect, or how far estimates are off, as 0.3") from None
+
+
+def _draw(
+    args: argparse.Namespace,
+    name: str,
+    bars: Mapping[str, Sequence[Bar]],
+    tables: Iterable[tuple[str, Sequence[Sequence[str]]]],
+) -> None:
+    from bough.analysis.simulation_pictures import write_page, write_picture
+
+    if args.gantt:
+        write_picture(args.gantt, name, bars)
+    if args.html:
+        write_page(args.html, name, bars, tables)
+
+
+def _replay(args: argparse.Namespace, output: Output) -> int:
+    for option, value in (("FILE", args.file), ("--platform", args.platform), ("--cores", args.cores)):
+        if value is not None:
+            raise UserError(f"--replay takes tasks and hosts from the run that was; leave {option} out")
+    from bough.analysis.replayed_runs import actual_bars, predict, predicted_bars, recorded_run
+
+    was = recorded_run(recorded_graph(args.replay))
+    hosts, link = _factor("--scale-hosts", args.scale_hosts), _factor("--scale-link", args.scale_link)
+    again = predict(was)
+    policies = _policies(args.policy) if args.policy else [was.policy]
+    others = []
+    if args.policy or (hosts, link) != (1.0, 1.0):
+        others = [predict(was, policy=policy, hosts=hosts, link=link) for policy in policies]
+    if args.gantt or args.html:
+        changed = what_changed(hosts, link)
+        bars = {"as it was": actual_bars(was), f"predicted, {was.policy}": predicted_bars(was, again)}
+        bars |= {", ".join(["what if", one.policy, *changed]): predicted_bars(was, one) for one in others}
+        _draw(args, was.workload.name, bars, replay_tables(was, again, others, hosts, link))
+    output.answer(replay_value(was, again, others), lambda: replay_lines(was, again, others, hosts, link))
+    return 1 if any(one.outcome.complaint for one in (again, *others)) else 0
+
+
+def _graph(path: str, words: str) -> TaskGraph:
+    """What a file says, or what a store has recorded."""
+    if is_store(path):
+        return recorded_graph(path)
+    from bough.describe.task_graph import of_plan
+
+    try:
+        said = shlex.split(words)
+    except ValueError as error:
+        raise UserError(f"--args {words!r}: {error}") from None
+    file = File(path, said)
+    return of_plan(file.plan(said), file.stem)
+
+
+def is_store(path: str) -> bool:
+    """Whether this is the journal of a run, or the folder that holds one."""
+    return os.path.basename(path) == JOURNAL or os.path.isfile(os.path.join(path, JOURNAL))
+
+
+def recorded_graph(text: str) -> TaskGraph:
+    """A run, by its name, its store or its journal, and its number if that is not the last one."""
+    from bough.cli.commands.describe import read_record
+    from bough.cli.targets.jobs_database import open_database
+    from bough.cli.targets.selection import choose_run
+
+    name, colon, number = text.rpartition(":")
+    if not colon or os.path.exists(text) or not number.isdecimal():
+        name, number = text, "0"
+    folder = os.path.dirname(name) or "." if os.path.basename(name) == JOURNAL else name
+    is_folder = os.path.isfile(os.path.join(folder, JOURNAL))
+    if not is_folder and os.path.exists(folder) and not os.path.isfile(os.path.join(HOME, folder, JOURNAL)):
+        raise UserError(f"--replay {text}: this is no store of a run; give .bough/NAME, or the name of a workflow")
+    asked = argparse.Namespace(
+        name=None if is_folder else folder,
+        run=read_number("the number of the run", number, Count),
+        store=folder if is_folder else None,
+        server=None,
+    )
+    with open_database(asked) as database:
+        return read_record(database, choose_run(database, asked))
+
+
+def _policies(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _factor(option: str, text: str | None) -> float:
+    """A factor as people write it: 2, x2 or 0.5."""
+    if text is None:
+        return 1.0
+    try:
+        return within(option, float(text.lower().removeprefix("x")), _Factor)
+    except (ValueError, UserError):
+        raise UserError(f"{option} {text}: say a factor above 0 and up to 1000, such as 2 or 0.5") from None
 
 
 def _platform(args: argparse.Namespace) -> Platform:
     if args.platform is not None:
         if args.cores is not None:
             raise UserError("--platform and --cores exclude each other; give one")
-        return read_platform(read_text(args.platform), args.platform)
+        folder = os.path.dirname(os.path.abspath(args.platform))
+        found = read_platform(read_text(args.platform), args.platform)
+        found = found.scaled(
+            hosts=_factor("--scale-hosts", args.scale_hosts), link=_factor("--scale-link", args.scale_link)
+        )
+        return with_logs(found, lambda path: read_text(os.path.join(folder, path)))
     if args.cores is None:
         raise UserError("say where it would run: --platform FILE, or --cores N")
     if not 1 <= args.cores <= 1_000_000:
@@ -62,41 +289,18 @@ def _platform(args: argparse.Namespace) -> Platform:
     return one_site(1, args.cores)
 
 
-def _seconds(text: str | None) -> float | None:
+def _patience(text: str | None) -> float:
+    found = _seconds(text, "--patience")
+    return PATIENCE if found is None else found
+
+
+def _seconds(text: str | None, option: str = "--seconds") -> float | None:
     if text is None:
         return None
     try:
         found = read_seconds(text)
     except ValueError as error:
-        raise UserError(f"--seconds {text!r} is no time: {error}") from None
+        raise UserError(f"{option} {text!r} is no time: {error}") from None
     if not 0 <= found <= 1e15:
-        raise UserError(f"--seconds {text!r} is no time of a task")
+        raise UserError(f"{option} {text!r} is out of bounds: say 0 to 1e15 seconds")
     return found
-
-
-def _value(report: Report, rows: list[PolicyRow]) -> dict[str, object]:
-    columns = PolicyRow.__struct_fields__
-    return {
-        "workload": report.workload,
-        "tasks": report.tasks,
-        "cores": report.cores,
-        "policies": [{name: getattr(row, name) for name in columns} for row in rows],
-    }
-
-
-def _lines(report: Report, rows: list[PolicyRow]) -> list[str]:
-    head = ("policy", "makespan", "+-", "of lower bound", "response", "utilisation", "speed-up", "")
-    body = [
-        (
-            row.policy,
-            show_seconds(row.makespan),
-            show_seconds(row.spread) if row.spread else "",
-            f"{row.ratio:.3f}",
-            show_seconds(row.response),
-            f"{row.utilisation:.1%}",
-            f"{row.speedup:.1f}",
-            row.complaint,
-        )
-        for row in rows
-    ]
-    return [f"{report.workload}: {report.tasks} tasks on {report.cores:g} cores", *table_lines(head, body)]

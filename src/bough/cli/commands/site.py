@@ -19,9 +19,9 @@ from bough.cli.output import Output
 from bough.cli.site_definitions import add_definition_arguments, read_definitions
 from bough.cli.targets.live_server import ANSWER_TIMEOUT, ServerClient, add_server_argument, connect_client
 from bough.errors import SiteError, UnknownName
-from bough.model.availability import Grace, RuleKind, RuleText, SiteRule, read_calendar
 from bough.model.bounds import SiteName, Word, within
-from bough.model.plurals import counted
+from bough.model.sites.availability import Grace, RuleKind, RuleText, SiteRule, read_calendar
+from bough.model.texts.plurals import counted
 from bough.wire import questions
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ _OF_VERBS = (
     "bough site remove lab",
     "bough site login lab",
 )
+_AS_PLATFORM = "bough site list --as-platform > mine.toml"
 EXAMPLES = (*_OF_VERBS[:2], *_OF_VERBS[5:10], _OF_VERBS[13])  # one or two of each subject
 _HOURS = {"used": "used", "idle": "idle", "startup": "start-up", "wasted": "wasted"}
 _LONG = 900.0  # seconds: a slow line takes a while to carry the archive
@@ -52,7 +53,10 @@ _LONG = 900.0  # seconds: a slow line takes a while to carry the archive
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verbs."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    listing = add_verb(verbs, "list", "show who is there and who is away, and why", _OF_VERBS[:1])
+    listing = add_verb(verbs, "list", "show who is there and who is away, and why", (*_OF_VERBS[:1], _AS_PLATFORM))
+    listing.add_argument(
+        "--as-platform", action="store_true", help="write what was measured on them as a platform for bough simulate"
+    )
     add_server_argument(listing)
     _add_definition_verbs(verbs)
     rule = add_verb(verbs, "availability", "say how the server learns whether a site may be used", _OF_VERBS[1:5])
@@ -170,6 +174,8 @@ def _line(site: dict[str, Any]) -> str:
 def _list(args: argparse.Namespace, output: Output) -> int:
     with _connect(args, "read") as server:
         found = server.ask(questions.Sites())
+        if args.as_platform:
+            return _platform(server, found, output)
     if args.json:
         output.answer(found, list)
         return 0
@@ -181,6 +187,21 @@ def _list(args: argparse.Namespace, output: Output) -> int:
         for site in found
     ]
     output.table(["SITE", "STATE", "PILOTS", "EXECUTORS", "CORES", "TASKS", "SINCE", "CHANGES", "RULE", "WHY"], rows)
+    return 0
+
+
+def _platform(server: ServerClient, sites: list[dict[str, Any]], output: Output) -> int:
+    """What was measured, as a platform."""
+    from bough.analysis.measured_platform import measured_sites, platform_text
+
+    server.ask(questions.Project())
+
+    def ask(statement: str) -> list[dict[str, Any]]:
+        answer = server.ask(questions.Sql(statement, []))
+        return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+
+    text = platform_text(measured_sites(ask), {site["site"]: site.get("waits") or () for site in sites})
+    output.answer({"platform": text}, text.splitlines)
     return 0
 
 

@@ -9,9 +9,9 @@ import argparse
 import sys
 
 from bough.cli.output import Output
+from bough.cli.runs.workflow_files import cannot_read
 from bough.cli.targets.jobs_database import OpenDatabase, open_database
 from bough.cli.targets.locate import add_store_arguments
-from bough.cli.workflow_files import cannot_read
 from bough.describe.source_files import read_file
 from bough.errors import UserError
 

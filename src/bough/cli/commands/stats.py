@@ -15,8 +15,8 @@ from bough.api.display.surroundings import show_seconds
 from bough.cli.option_values import duration
 from bough.cli.output import Output, table_lines
 from bough.cli.targets.live_server import add_server_argument, connect_client
-from bough.model.plurals import counted
-from bough.model.resources import show_bytes
+from bough.model.sites.resources import show_bytes
+from bough.model.texts.plurals import counted
 from bough.wire import questions
 
 EXAMPLES = (
@@ -29,6 +29,7 @@ WIDTH = 60  # letters of the picture
 _SINCE = 60.0  # seconds
 _HOUR = 3600.0
 _DAY = 86400.0
+_BUSIEST = 5  # executors, and workflows, whose cache hits are shown
 _AMOUNTS = ("core_seconds", "startup", "used", "wasted")
 
 Sample = Mapping[str, Any]
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     with connect_client(args.server, "read") as server:
         samples = server.ask(questions.Statistics(max(1, round(args.since or _SINCE))))
     if args.prometheus:
-        from bough.server.service.prometheus_text import exposition
+        from bough.server.service.upkeep.prometheus_text import exposition
 
         text = exposition(samples[-1])
         output.answer({"text": text}, text.splitlines)
@@ -102,6 +103,29 @@ def _instant(start: float, step: float) -> str:
     return time.strftime("%Y-%m-%d" if step == _DAY else "%Y-%m-%d %H:%M", time.localtime(start))
 
 
+def _input_lines(last: Sample) -> list[str]:
+    """Where inputs came from: bytes, then files in all, a second, and of the busiest executors and workflows."""
+    moved = [last.get(name, 0) for name in ("cached_bytes", "peer_bytes", "origin_bytes", "shared_bytes")]
+    if not any(moved):
+        return []
+    cached, peers, origin, shared = map(show_bytes, moved)
+    more = f", {shared} from shared folders" if moved[3] else ""
+    lines = [f"inputs       {cached} were cached, {peers} came from peers, {origin} from the server{more}"]
+    counts = [last.get(name, 0) for name in ("hits", "peer_hits", "misses")]
+    rates = [last.get(name, 0.0) for name in ("hit_rate", "peer_hit_rate", "miss_rate")]
+    lines.append(f"cache hits   {_hit_text(counts)}; a second: {rates[0]:.1f}, {rates[1]:.1f} and {rates[2]:.1f}")
+    for kind, table in sorted((last.get("caches") or {}).items()):
+        busiest = sorted(table.items(), key=lambda entry: (-sum(entry[1]), entry[0]))
+        lines += [f"             {kind} {name}: {_hit_text(counts)}" for name, counts in busiest[:_BUSIEST]]
+        if len(busiest) > _BUSIEST:
+            lines.append(f"             and {counted(len(busiest) - _BUSIEST, 'more ' + kind)}")
+    return lines
+
+
+def _hit_text(counts: Sequence[int]) -> str:
+    return f"{counts[0]} in the cache, {counts[1]} at peers, {counts[2]} missed"
+
+
 def figure_lines(samples: Sequence[Sample]) -> list[str]:
     """The last sample, and how the throughput went."""
     last = samples[-1]
@@ -126,11 +150,9 @@ def figure_lines(samples: Sequence[Sample]) -> list[str]:
         lines.append(f"core-hours   {alive} at {site}: {parts}")
     if last.get("replicas"):
         superseded, wasted = counted(last["superseded"], "attempt"), show_seconds(last["wasted"])
-        lines.insert(6, f"replicas     {last['replicas']}, {superseded} superseded: {wasted} of cores wasted")
-    moved = [last.get(name, 0) for name in ("cached_bytes", "peer_bytes", "origin_bytes")]
-    if any(moved):
-        cached, peers, origin = map(show_bytes, moved)
-        lines.insert(-1, f"inputs       {cached} were cached, {peers} came from peers, {origin} from the server")
+        vain = f", {show_bytes(last['wasted_bytes'])} moved in vain" if last.get("wasted_bytes") else ""
+        lines.insert(6, f"replicas     {last['replicas']}, {superseded} superseded: {wasted} of cores wasted{vain}")
+    lines[-1:-1] = _input_lines(last)
     if last["hands"]:
         lines.insert(3, f"manual       {counted(last['hands'], 'task')}")
     if len(samples) > 1:

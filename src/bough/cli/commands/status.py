@@ -32,8 +32,8 @@ from bough.cli.targets.task_rows import (
     why,
 )
 from bough.errors import UnknownName, UserError
-from bough.model.plurals import counted
-from bough.model.selectors import All
+from bough.model.texts.plurals import counted
+from bough.model.texts.selectors import All
 from bough.wire import questions
 
 EXAMPLES = (
@@ -130,6 +130,11 @@ def _overview(database: OpenDatabase, number: int, output: Output) -> None:
     rows = list(task_rows(database, failed[:SHOWN]))[:SHOWN]
     said = said_by_tasks(database, number) if live else []
     usage = database.usage(number)
+    unsaved = (
+        next((as_int(one["unsaved"]) for one in database.workflows() if one["run"] == number), 0)
+        if live and database.is_service
+        else 0
+    )
     value: Fields = {
         **runs[0],
         "live": live,
@@ -139,6 +144,7 @@ def _overview(database: OpenDatabase, number: int, output: Output) -> None:
         "failed": rows,
         "said": said,
         "core_hours": usage,
+        "unsaved": unsaved,
     }
     waste = replica_waste(database, number)
     if waste is not None:
@@ -146,6 +152,7 @@ def _overview(database: OpenDatabase, number: int, output: Output) -> None:
 
     def text() -> list[str]:
         lines = [_headline(runs[0], live=live), *tree_lines(str(runs[0]["name"] or "workflow"), counts)]
+        lines += [unsaved_text(unsaved)] if unsaved else []
         lines += [_usage_line(one) for one in usage]
         if waste is not None:
             lines.append(waste_line(waste))
@@ -158,6 +165,11 @@ def _overview(database: OpenDatabase, number: int, output: Output) -> None:
         return lines
 
     output.answer(value, text)
+
+
+def unsaved_text(tasks: int) -> str:
+    """How many tasks are done for those that depend on them, and not yet for others."""
+    return f"outputs of {counted(tasks, 'task')} are on their way"
 
 
 def _usage_line(one: Fields) -> str:
@@ -276,8 +288,10 @@ def _service_lines(label: str, workflows: list[Workflow], executors: list[dict[s
 
 def _workflow_row(one: Workflow) -> list[object]:
     state = "finished" if one["closed"] else "running"
-    counts = one["counts"]
-    return [one["name"], one["run"], one["user"], state, show_counts(counts if isinstance(counts, dict) else {})]
+    counts, unsaved = one["counts"], as_int(one["unsaved"])
+    tasks = show_counts(counts if isinstance(counts, dict) else {})
+    tasks += f" ({unsaved_text(unsaved)})" if unsaved else ""
+    return [one["name"], one["run"], one["user"], state, tasks]
 
 
 def show_stats(database: OpenDatabase, output: Output) -> None:

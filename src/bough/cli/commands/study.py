@@ -9,16 +9,20 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
 
 from bough.cli.output import Output, table_lines
 from bough.errors import UserError
 from bough.sim import studies
-from bough.sim.studies.study_rows import StudyRow
+from bough.sim.studies.study_rows import StudyResult, StudyRow
 
 EXAMPLES = (
     "bough study --list",
     "bough study trellisdag",
     "bough study trellisdag --json",
+    "bough study provisioning --pictures pictures",
+    "bough study storage-affinity --cores 8",
     "bough study jole --quick",
     "bough study jole --pictures pictures",
 )
@@ -32,14 +36,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the options."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="which study; without one: say which there are")
     parser.add_argument("--quick", action="store_true", help="leave out what takes long")
+    parser.add_argument(
+        "--full", action="store_true", help="of a study of many simulations: all of them, which may take hours"
+    )
+    parser.add_argument(
+        "--cores", type=int, default=0, metavar="N", help="of such a study: run it on N cores; default: all of them"
+    )
     parser.add_argument("--list", action="store_true", help="say which studies there are")
-    parser.add_argument("--pictures", metavar="FOLDER", default="", help="of a live study: draw it into this folder")
+    parser.add_argument("--pictures", metavar="FOLDER", default="", help="draw the figures into this folder")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Run it and answer."""
     if args.list or not args.name:
-        output.table(("name", "what"), list((studies.STUDIES | LIVE).items()))
+        output.table(("name", "what"), list(_about().items()))
         return 0
     if args.name in LIVE:
         from bough.analysis import jole_study
@@ -47,13 +57,45 @@ def run(args: argparse.Namespace, output: Output) -> int:
         tell = functools.partial(print, file=sys.stderr, flush=True)
         rows = jole_study.run(quick=args.quick, pictures=args.pictures, tell=tell)
     elif args.name not in studies.STUDIES:
-        raise UserError(f"there is no study {args.name!r}; there are: {', '.join(studies.STUDIES | LIVE)}")
-    elif args.pictures:
-        raise UserError(f"--pictures: the study {args.name!r} draws none")
+        raise UserError(f"there is no study {args.name!r}; there are: {', '.join(_about())}")
     else:
-        rows = studies.run(args.name, quick=args.quick)
+        found = _run_study(args)
+        rows = list(found.rows)
+        if args.pictures:
+            from bough.analysis.study_pictures import draw_figures
+
+            for path in draw_figures(args.pictures, found.figures):
+                print(path, file=sys.stderr)
     output.answer({"study": args.name, "rows": list(map(_value, rows))}, lambda: _lines(rows))
     return 0
+
+
+def _run_study(args: argparse.Namespace) -> StudyResult:
+    """A campaign that takes minutes is a workflow of ours; all else runs here."""
+    if args.full and not studies.STUDIES[args.name].is_campaign:
+        raise UserError(f"--full: the study {args.name!r} always runs as a whole")
+    if args.quick or not studies.STUDIES[args.name].is_campaign:
+        return studies.run(args.name, quick=args.quick)
+    from rich.console import Console
+    from rich.progress import track
+
+    from bough.api.session.session import Session
+
+    with (
+        tempfile.TemporaryDirectory(prefix="bough-study-") as folder,
+        Session(name=f"study-{args.name}", store=folder, cores=args.cores or None) as session,
+    ):
+
+        def each(simulate: Callable[[object], object], cases: Sequence[object]) -> Iterable[object]:
+            return track(
+                session.map(simulate, cases), "simulations", len(cases), console=Console(stderr=True), transient=True
+            )
+
+        return studies.run(args.name, full=args.full, each=each)
+
+
+def _about() -> dict[str, str]:
+    return {name: entry.about for name, entry in studies.STUDIES.items()} | LIVE
 
 
 def _value(row: StudyRow) -> dict[str, object]:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bough.cli.command_texts import many_commands, one_command
 from bough.cli.main import Command, make_parser
 from bough.cli.option_values import (
     add_checkpoint_arguments,
@@ -28,16 +27,18 @@ from bough.cli.option_values import (
     path_name,
     ruled,
     whole,
+    yes_no_or_later,
     yes_or_no,
 )
 from bough.cli.output import Output, choose
-from bough.cli.profiles import add_profile_argument, apply_profiles
+from bough.cli.runs.command_texts import many_commands, one_command
+from bough.cli.runs.profiles import add_profile_argument, apply_profiles
+from bough.cli.runs.workflow_files import File, is_script, stem
 from bough.cli.targets.locate import add_server_argument
-from bough.cli.workflow_files import File, is_script, stem
 from bough.errors import UserError
 
 if TYPE_CHECKING:
-    from bough.cli.submit_files import Foreseen, SubmittedWork
+    from bough.cli.runs.submit_files import Foreseen, SubmittedWork
 
 EXAMPLES = (
     "bough submit -- sort -o sorted.txt in.txt",
@@ -53,7 +54,7 @@ _AMOUNTS = ("cores", "memory", "gpus", "timeout", "retries", "replay", "priority
 OF_COMMANDS = (
     *("array", "each_line", "after", "cores", "memory", "gpus", "resource", "timeout", "retries", "replay", "priority"),
     *("group", "monitor", "rule", "checkpoint", "checkpoint_file", "sites", "requires", "setup", "container"),
-    "idempotent",
+    *("idempotent", "keep"),
     *("teardown", "environment", "input", "output"),
 )
 _AROUND = {  # options, and the keywords of `Session.command` that they are
@@ -97,6 +98,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="yes|no",
         help="no: never run it twice at the same time, see bough server start --replication",
     )
+    parser.add_argument(
+        "--keep",
+        type=yes_no_or_later,
+        metavar="yes|no|later",
+        help="no: what it writes is temporary, and is removed when its last reader is done;"
+        " later: what depends on it need not wait until it is safe, it is written back with others",
+    )
     add_monitor_argument(parser)
     add_rule_argument(parser)
     add_checkpoint_arguments(parser)
@@ -138,7 +146,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     words: list[str] = args.what
     if not words or words == ["--"]:
         raise UserError("give a FILE, or -- and a COMMAND; see bough submit --help")
-    from bough.cli.submit_files import Foreseen
+    from bough.cli.runs.submit_files import Foreseen
 
     submitted: SubmittedWork | Foreseen | None
     if words[0] == "--":
@@ -167,9 +175,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def submit_command(args: argparse.Namespace, words: Sequence[str]) -> SubmittedWork:
     """Submit a command, or an array of them, into a workflow that stays open."""
-    from bough.api.submit.command_plan import read_around
-    from bough.api.submit.options import DEFAULTS, read_options
-    from bough.cli.submit_files import SubmittedWork, Work, open_workflow, put
+    from bough.api.submit.command_lines.command_plan import read_around
+    from bough.api.submit.task_options.options import DEFAULTS, read_options
+    from bough.cli.runs.submit_files import SubmittedWork, Work, open_workflow, put
 
     if args.dry_run:
         raise UserError("--dry-run is for a file; a command is run as it stands")
@@ -181,7 +189,7 @@ def submit_command(args: argparse.Namespace, words: Sequence[str]) -> SubmittedW
         group=args.group or "",
         options={
             name: value
-            for name in (*_AMOUNTS, "idempotent", "name", *_WHERE)
+            for name in (*_AMOUNTS, "idempotent", "keep", "name", *_WHERE)
             if (value := getattr(args, name)) is not None
         }
         | ({"resources": _resources(args.resource)} if args.resource else {})
@@ -205,7 +213,7 @@ def submit_file(
     args: argparse.Namespace, path: str, rest: list[str]
 ) -> tuple[argparse.Namespace, SubmittedWork | Foreseen | None]:
     """Submit what a file says, or what a script submits; the options, which may stand behind the file, come back."""
-    from bough.cli.submit_files import SubmittedWork, foresee, hand_over, run_detached, server_address, told
+    from bough.cli.runs.submit_files import SubmittedWork, foresee, hand_over, run_detached, server_address, told
 
     file = None if is_script(path) else File(path)
     if rest and file is not None and not file.takes_arguments:

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING
 
 from bough.api.display.progress_display import ENDED_STATES, FailureNote, Picture, choose_display, summary, with_parents
 from bough.api.display.surroundings import show_seconds
-from bough.cli.command_texts import own_code
 from bough.cli.option_values import count
 from bough.cli.output import Output
+from bough.cli.runs.command_texts import own_code
 from bough.cli.targets.jobs_database import OpenDatabase, open_database, open_place
 from bough.cli.targets.locate import ServiceAddress, add_store_arguments
 from bough.cli.targets.selection import choose_run, pick
 from bough.cli.targets.task_rows import as_json, group_counts, said_by_tasks, said_lines, task_rows, why
 from bough.errors import PeerLost, UserError
-from bough.model.selectors import All, Records, Selector
+from bough.model.texts.selectors import All, Records, Selector
 
 if TYPE_CHECKING:
-    from bough.cli.submit_files import SubmittedWork
+    from bough.cli.runs.submit_files import SubmittedWork
 
 EXAMPLES = ("bough watch", "bough watch --name nightly", "bough watch --json")
 BARS = 16  # letters of the picture of a metric

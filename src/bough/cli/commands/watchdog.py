@@ -12,7 +12,7 @@ from bough.cli.main import put_on_path
 from bough.cli.option_values import add_monitor_argument
 from bough.cli.output import Output
 from bough.errors import UserError
-from bough.model.terminal_text import harmless
+from bough.model.texts.terminal_text import harmless
 
 EXAMPLES = (
     "bough watchdog --monitor 'plateau:score=(-?[0-9.]+),25,1e-4' -- ./fold protein.pdb",
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     if not args.monitor:
         raise UserError("say what watches it with --monitor, as in --monitor 'regex:ERROR -> fail'")
     from bough.executor.monitors.watchdog import CannotStart, watch_command
-    from bough.model.monitor_text import read_plan
+    from bough.model.monitoring.monitor_text import read_plan
 
     put_on_path()
     plan = read_plan(args.monitor)

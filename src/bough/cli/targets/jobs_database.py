@@ -119,7 +119,7 @@ class OpenDatabase:
         assert self.server is not None
         known = {one["run"]: one for one in self.server.ask(questions.Workflows()) if one["group"]}
         for row in self.rows(_FINISHED):
-            retired = {**row, "closed": True, "counts": None, "client": None}
+            retired = {**row, "closed": True, "counts": None, "unsaved": 0, "client": None}
             known.setdefault(row["run"], retired)
         return [known[run] for run in sorted(known)]
 

@@ -14,7 +14,7 @@ from bough.cli.targets.jobs_database import OpenDatabase
 from bough.cli.targets.selection import Selected
 from bough.cli.targets.task_rows import Fields
 from bough.errors import UserError
-from bough.model.observations import Fired, SeenTask, Trouble
+from bough.model.monitoring.observations import Fired, SeenTask, Trouble
 from bough.stores.jobs.fold_observations import FIRINGS, SERIES, seen_tasks
 
 MOST = 100_000  # rows of one table that are read at once

@@ -21,11 +21,21 @@ from bough.cli.output import Output
 from bough.cli.targets.jobs_database import OpenDatabase, Workflow, as_int, open_place
 from bough.cli.targets.locate import ServerLocation, ServiceAddress, find_target, own_stores
 from bough.errors import UnknownName, UserError
-from bough.model.array_indices import index_label, positions, range_label, task_label
+from bough.model.arrays.array_indices import index_label, positions, range_label, task_label
 from bough.model.ids import NUMBERS, number_of
-from bough.model.selectors import All, Elements, Last, Named, Records, Selector, Within, read_selectors, show_selector
 from bough.model.states import WORDS
 from bough.model.tasks import Dep, On
+from bough.model.texts.selectors import (
+    All,
+    Elements,
+    Last,
+    Named,
+    Records,
+    Selector,
+    Within,
+    read_selectors,
+    show_selector,
+)
 from bough.stores.jobs.numbers import bases_of, numbered
 
 _FORMER = {"notrun": "skipped", "placed": "ready"}  # words of earlier versions, which still work
@@ -45,7 +55,7 @@ class Selected(msgspec.Struct, frozen=True):
     is_array: bool
     whole: bool
     state: str = ""  # of all these elements; empty for an array that was not looked into
-    indices: str = ""  # of the array: as its submitter wrote them, see `model.array_indices`
+    indices: str = ""  # of the array: as its submitter wrote them, see `model.arrays.array_indices`
 
     @property
     def label(self) -> str:

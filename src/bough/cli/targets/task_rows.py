@@ -18,7 +18,7 @@ from bough.api.display.sparkline import sparkline
 from bough.cli.output import paint_state
 from bough.cli.targets.jobs_database import OpenDatabase, as_int
 from bough.cli.targets.selection import Selected, element_states, span_word
-from bough.model.array_indices import index_label
+from bough.model.arrays.array_indices import index_label
 from bough.model.ids import number_of
 from bough.model.states import ENDED, WORDS, labels_of
 from bough.stores.jobs.jobs_reader import is_hidden

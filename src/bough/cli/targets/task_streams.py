@@ -18,7 +18,7 @@ from bough.cli.targets.task_rows import Fields, record_rows, stream_rows
 from bough.errors import PeerLost, StoreFailed
 from bough.model.ids import ExecutorId, RecordId, number_of
 from bough.model.states import OCCUPYING, labels_of
-from bough.model.terminal_text import harmless_name
+from bough.model.texts.terminal_text import harmless_name
 from bough.stores.schema import OUT
 from bough.stores.store_folder import path_in, why_unreadable
 from bough.wire import questions

@@ -27,7 +27,7 @@ from bough.core.records.array_record import (
     Record,
 )
 from bough.core.records.group_record import GroupRecord, Waiter, Workflow
-from bough.core.records.ready_queue import occupy_limits
+from bough.core.records.indexes.ready_queue import occupy_limits
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State, TimerKind
 from bough.model.events import facts
@@ -86,6 +86,7 @@ def amend(state: State, effects: Effects | None, fact: facts.Amended) -> Parts:
         reset.forget(state, effects, *part)
     reset.reopen(state, effects, closure)
     _link(state, effects, closure, added, pending)
+    state.count_reads_anew(workflow)
     over = {group.id: group for group in (*closure.touched.values(), *poorer, *gates)}
     for group in sorted(over.values(), key=reset.depth, reverse=True):
         if group.id in state.groups:
@@ -105,7 +106,9 @@ def _remove(state: State, effects: Effects | None, fact: facts.Amended) -> dict[
         record = state.records[id_]
         group = record.group
         poorer[group] = poorer.get(group, False) or bool(record.runs(UNSUCCESSFUL_STATES, 0, record.length))
+        state.unsaved.take(record, 0, record.length)
         _take_out(state, effects, record)
+        state.remakes.forget_record(record.id)
     for group in poorer:
         group.members = [record for record in group.members if record.id not in gone]
     lost: dict[GroupRecord, set[int]] = {}

@@ -16,7 +16,7 @@ from bough.core.records.array_record import OCCUPYING_STATES, UNSUCCESSFUL_STATE
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
-from bough.model import ranges
+from bough.model.arrays import ranges
 from bough.model.events import news
 from bough.model.events.news import Action
 from bough.model.tasks import GroupSpec, TaskSpec

@@ -13,7 +13,7 @@ from bough.core.actions import task_actions
 from bough.core.records.array_record import ArrayRecord, Record
 from bough.core.records.executor_record import MANUAL_SITE
 from bough.core.records.group_record import GroupRecord
-from bough.core.records.ready_queue import Entry, ReadyQueue
+from bough.core.records.indexes.ready_queue import Entry, ReadyQueue
 from bough.core.state import State
 from bough.model.events import facts
 from bough.model.events.facts import Fact

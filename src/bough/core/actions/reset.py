@@ -14,7 +14,7 @@ from bough.core.records.array_record import ENDED_STATES, HELD, OCCUPYING_STATES
 from bough.core.records.group_record import GroupRecord
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
-from bough.model import ranges
+from bough.model.arrays import ranges
 from bough.model.events import facts, news
 from bough.model.ids import RecordId
 from bough.model.outcomes import Success
@@ -69,6 +69,7 @@ def reset(state: State, effects: Effects | None, fact: facts.WasReset) -> None:
 def reopen(state: State, effects: Effects | None, closure: Closure) -> None:
     """Groups in which something waits again are not over, and gates are closed again."""
     for group in closure.touched.values():
+        group.was_over = False
         if group.finished:  # it begins anew
             group.tried, group.deadline = 0, 0.0
     for group in closure.touched.values():
@@ -87,7 +88,10 @@ def forget(state: State, effects: Effects | None, record: Record, low: int, high
             if success.source == record.id:
                 attempts.update(dict.fromkeys(range(max(low, success.start), min(high, success.stop)), success.attempt))
     task_actions.stop_spans(state, effects, record, low, high)
+    if state.unsaved:
+        state.unsaved.take(record, low, high)
     state.move(record, low, high, WAITING)
+    state.remakes.forget(record.id, low, high)
     record.set_failure(low, high, None)
     task_actions.forgive(record, low, high)
     if isinstance(record, TaskRecord):

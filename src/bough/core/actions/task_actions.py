@@ -31,11 +31,11 @@ from bough.core.records.array_record import (
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
-from bough.model import ranges
+from bough.model.arrays import ranges
+from bough.model.arrays.ranges import Ranges
+from bough.model.arrays.result_lists import nones
 from bough.model.events import facts, news
 from bough.model.outcomes import Cause, Detail, Failure
-from bough.model.ranges import Ranges
-from bough.model.result_lists import nones
 from bough.model.tasks import Dep, Kind, On
 
 _DECLARABLE = PENDING_STATES + UNSUCCESSFUL_STATES
@@ -106,6 +106,13 @@ def cancelled(state: State, effects: Effects | None, fact: facts.Cancelled) -> N
             state.open_arrays -= 1
             record.group.unfinished -= 1
             dependencies.array_complete(state, effects, record)
+    _let_others_be_seen(state)
+
+
+def _let_others_be_seen(state: State) -> None:
+    """What is ready no more made room in the window of a policy that has one."""
+    if state.affinity is not None and state.affinity.withdrawn():
+        state.due = True
 
 
 def stop_spans(state: State, effects: Effects | None, record: Record, start: int, stop: int) -> None:
@@ -122,6 +129,7 @@ def held(state: State, effects: Effects | None, fact: facts.Held) -> None:
         for low, high in record.runs(bytes((READY,)), start, stop):
             record.unready(low, high)
             state.move(record, low, high, HELD)
+    _let_others_be_seen(state)
 
 
 def released(state: State, effects: Effects | None, fact: facts.Released) -> None:
@@ -132,6 +140,8 @@ def released(state: State, effects: Effects | None, fact: facts.Released) -> Non
         for low, high in record.runs(bytes((HELD,)), start, stop):
             state.move(record, low, high, READY)
             record.make_ready(low, high)
+            if state.affinity is not None and state.asks_policy and record.has_inputs:
+                state.affinity.became_ready(record, low, high, state.now)
             if effects is not None:
                 effects.freed.append((record, low, high))
         if record.ready:
@@ -199,6 +209,8 @@ def retried(state: State, effects: Effects | None, fact: facts.Retried) -> None:
             record.set_failure(low, high, None)
             forgive(record, low, high)
             dependencies.reopen(record.group)
+            if state.remakes.by_record:
+                state.remakes.revive(record.id, low, high)
         if record.id not in seen:
             seen.add(record.id)
             todo += _not_run_because_of(state, record)

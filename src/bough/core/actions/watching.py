@@ -15,15 +15,15 @@ from bough.core.effects import Effects
 from bough.core.graph import dependencies
 from bough.core.records.array_record import ENDED_STATES, OCCUPYING_STATES, OPEN_STATES, ArrayRecord
 from bough.core.records.attempts import Span
-from bough.core.records.watch_index import Ending
+from bough.core.records.indexes.watch_index import Ending
 from bough.core.state import State
-from bough.model import ranges
+from bough.model.arrays import ranges
 from bough.model.events import facts, news
 from bough.model.events.orders import EndSpan, WatchSpan
 from bough.model.ids import BlobId
-from bough.model.monitors import MOST_PLANS
-from bough.model.plurals import counted
+from bough.model.monitoring.monitors import MOST_PLANS
 from bough.model.tasks import On
+from bough.model.texts.plurals import counted
 
 ALL = 1 << 62  # more elements than any array has
 

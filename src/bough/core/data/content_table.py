@@ -9,6 +9,7 @@ them collide, and nothing is decided by them.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from typing import Final
 
 WIDTH: Final = 32  # bytes of a digest
@@ -33,13 +34,24 @@ class ContentTable:
 
     def find(self, digest: bytes) -> int:
         """The number of a content, -1 if it is not known."""
-        places, digests, mask = self._places, self._digests, self._mask
-        at = hash(digest) & mask
-        while (number := places[at]) != _EMPTY:
-            if number != _GONE and digests[number * WIDTH : number * WIDTH + WIDTH] == digest:
-                return number
-            at = (at + 1) & mask
-        return -1
+        return self.find_all((digest,))[0]
+
+    def find_all(self, digests: Iterable[bytes]) -> list[int]:
+        """The numbers of contents, -1 for each that is not known."""
+        places, mask = self._places, self._mask
+        starts_with = self._digests.startswith  # compares in place: a slice would be a copy
+        found: list[int] = []
+        for digest in digests:
+            at = hash(digest) & mask
+            number = places[at]
+            while number >= _GONE or not starts_with(digest, number * WIDTH):
+                if number == _EMPTY:
+                    number = -1
+                    break
+                at = at + 1 & mask
+                number = places[at]
+            found.append(number)
+        return found
 
     def add(self, digest: bytes, size: int) -> int:
         """The number of a content, which is made known with its size if it was not; a size that is known stays."""

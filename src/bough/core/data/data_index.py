@@ -2,8 +2,9 @@
 
 News changes it: what caches gained and lost, whose content a file has, how long a transfer took. It is advice: no fact
 is written, a replay leaves it empty, and executors say again what they hold when they join. A holder is a host of a
-site, which has its cache for all its executors; what it holds is forgotten when its last executor has left for good. A
-content is forgotten when no host holds it and no file of a workflow has it.
+site, which has its cache for all its executors, or the shared store of a site, which is a host without a name to all
+that see it, or all the hosts behind a relay that shares out work. What it holds is forgotten when its last executor has
+left for good. A content is forgotten when no holder has it and no file of a workflow does.
 
 Hosts and contents have dense numbers. A content with one holder costs no object, one with a few has a tuple of them,
 and one with many a bit for each host. A host has a list of what came; what left again is removed from it now and then.
@@ -13,7 +14,8 @@ Rule: what news names that is not known is passed over; no change costs more tha
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final, Protocol
 
 from bough.core.data.content_table import ContentTable
@@ -28,6 +30,8 @@ _MOST_RUNS: Final = 1 << 31
 _MOST_SOURCES: Final = 256  # whose transfers to one host are remembered
 _NEW: Final = 0.3  # weight of the newest measurement
 _SMALL: Final = 65_536  # bytes: a transfer below tells the latency, one above the rate
+
+_NO_CONTENTS: Final[array[int]] = array("I")
 
 Holders = int | tuple[int, ...] | bytearray
 
@@ -46,6 +50,10 @@ class Located(Protocol):
     @property
     def host(self) -> str:
         """Its host."""
+
+    @property
+    def wide(self) -> bool:
+        """Whether it is a relay, which stands for the hosts behind it and not for its own."""
 
 
 class Rate:
@@ -71,22 +79,29 @@ class Rate:
 class HostRecord:
     """A host that has executors, and what its cache holds."""
 
-    __slots__ = ("_came", "executors", "held", "held_bytes", "host", "number", "rates", "site")
+    __slots__ = ("_came", "executors", "held", "held_bytes", "host", "is_listed", "number", "rates", "site")
 
     def __init__(self, number: int, site: str, host: str) -> None:
         self.number = number
         self.site = site
         self.host = host
+        self.is_listed = False  # of a store: somebody has said all that it holds
         self.executors: dict[int, Located] = {}
         self.held = 0  # contents
         self.held_bytes = 0
         self.rates: dict[str, Rate] = {}  # by the host that sent, or `ORIGIN`
         self._came = array("I")  # contents, some of which may have left again, or be there twice
 
-    def note_came(self, content: int, index: DataIndex) -> None:
-        """Remember that a content came."""
-        self._came.append(content)
-        if len(self._came) > 2 * self.held + 64:
+    @property
+    def is_store(self) -> bool:
+        """Whether it is the shared store of a site, and no host."""
+        return not self.host
+
+    def note_came(self, contents: list[int], index: DataIndex) -> None:
+        """Remember that contents came."""
+        came = self._came
+        came.fromlist(contents)
+        if len(came) > 2 * self.held + 64:
             self._came = array("I", self.contents(index))
 
     def contents(self, index: DataIndex) -> Iterator[int]:
@@ -108,23 +123,44 @@ class HostRecord:
         rate.note(count, seconds)
 
 
+class Held(Protocol):
+    """What a cache says of a content that it holds."""
+
+    @property
+    def digest(self) -> bytes:
+        """Of its bytes."""
+
+    @property
+    def size(self) -> int:
+        """How many they are."""
+
+
 class Listener(Protocol):
-    """Who wants to know at once that a host holds something more."""
+    """Who wants to know at once what hosts gain and lose."""
 
-    def on_gained(self, content: int, host: HostRecord) -> None:
-        """A host holds a content that it did not."""
+    def on_gained(self, host: HostRecord, contents: Iterable[int]) -> None:
+        """A host holds contents that it did not."""
 
-    def on_lost(self, content: int) -> None:
-        """Nobody holds a content any more."""
+    def on_lost(self, host: HostRecord, contents: Sequence[int], by_all: Iterable[int]) -> None:
+        """A host holds contents no more, and some of them no host does."""
 
-    def on_identified(self, run: int, file: int) -> None:
-        """The content of a file is known, or another one."""
+    def on_rare(self, content: int) -> None:
+        """A content that was common is not any more."""
+
+    def on_identified(self, run: int, file: int, former: int) -> None:
+        """The content of a file is known; `former`: the one that it had, below 0: none."""
+
+    def on_executor(self, host: HostRecord, executor: int) -> None:
+        """An executor joined a host, or left it."""
+
+    def on_executor_left(self, executor: int) -> None:
+        """An executor is gone."""
 
     def on_left(self, host: HostRecord) -> None:
         """A host is gone."""
 
-    def forget_run(self, run: int) -> None:
-        """A workflow leaves."""
+    def forget_run(self, run: int, contents: Iterable[int]) -> None:
+        """A workflow leaves, whose files have these contents."""
 
 
 class DataIndex:
@@ -133,11 +169,13 @@ class DataIndex:
     def __init__(self) -> None:
         self.contents = ContentTable()
         self.hosts: dict[tuple[str, str], HostRecord] = {}  # by site and host
+        self.stores: dict[str, HostRecord] = {}  # by site: its shared store
         self.by_number: list[HostRecord | None] = []
         self.pairs = 0  # of content and holder
         self.rates: dict[str, Rate] = {}  # over all hosts: from `ORIGIN`, and from peers (the empty name)
         self.listener: Listener | None = None
         self.holders_by_content: list[Holders] = []  # see `holds`
+        self.common: set[int] = set()  # contents that so many hosts hold that they are not listed
         self._files = array("I")  # how many files have a content, by content
         self._first_file = array("Q")  # one of them, packed: see `files_of`; 0: none
         self._more_files: dict[int, list[tuple[int, int]]] = {}  # the others
@@ -148,7 +186,7 @@ class DataIndex:
 
     def host_of(self, executor: Located) -> HostRecord | None:
         """The host of an executor."""
-        return self.hosts.get((executor.site, executor.host))
+        return self.hosts.get(_place(executor) if executor.wide else (executor.site, executor.host))
 
     def holds(self, content: int, host: int) -> bool:
         """Whether a host holds a content."""
@@ -168,13 +206,28 @@ class DataIndex:
             return (holders,) if holders >= 0 else ()
         return (byte << 3 | bit for byte, bits in enumerate(holders) if bits for bit in range(8) if bits >> bit & 1)  # type: ignore[arg-type]
 
+    def some_holders(self, content: int, most: int) -> tuple[int, ...]:
+        """The numbers of the first hosts that hold a content."""
+        holders = self.holders_by_content[content]
+        if type(holders) is tuple:
+            return holders if len(holders) <= most else holders[:most]
+        if type(holders) is int:
+            return (holders,) if holders >= 0 else ()
+        return tuple(islice(self.holders(content), most))
+
     def is_held(self, content: int) -> bool:
         """Whether any host holds a content."""
         return self.holders_by_content[content] != _NOBODY
 
+    def is_cached(self, content: int) -> bool:
+        """Whether any host holds a content in its cache: shared stores do not count."""
+        if not self.stores or not self.is_held(content):
+            return self.is_held(content)
+        return any((there := self.by_number[host]) is not None and not there.is_store for host in self.holders(content))
+
     def is_common(self, content: int) -> bool:
         """Whether so many hosts hold a content that they are not listed."""
-        return type(self.holders_by_content[content]) is bytearray
+        return content in self.common
 
     def content_of(self, run: int, file: int) -> int:
         """The content of a file, -1: not known."""
@@ -211,51 +264,73 @@ class DataIndex:
 
     def add_executor(self, executor: Located) -> None:
         """An executor is there."""
-        key = executor.site, executor.host
+        key = _place(executor)
         host = self.hosts.get(key)
         if host is None:
-            number = self._free.pop() if self._free else len(self.by_number)
-            host = self.hosts[key] = HostRecord(number, *key)
-            if number == len(self.by_number):
-                self.by_number.append(host)
-            else:
-                self.by_number[number] = host
+            host = self.hosts[key] = self._add_host(*key)
         host.executors[executor.id] = executor
+        if self.listener is not None:
+            self.listener.on_executor(host, executor.id)
+
+    def _add_host(self, site: str, name: str) -> HostRecord:
+        number = self._free.pop() if self._free else len(self.by_number)
+        host = HostRecord(number, site, name)
+        if number == len(self.by_number):
+            self.by_number.append(host)
+        else:
+            self.by_number[number] = host
+        return host
+
+    def join_store(self, executor: Located, *, whole: bool) -> HostRecord:
+        """The shared store of an executor's site, which it sees; `whole`: it says all that the store holds."""
+        store = self.stores.get(executor.site)
+        if store is None:
+            store = self.stores[executor.site] = self._add_host(executor.site, "")
+        store.executors[executor.id] = executor
+        store.is_listed = store.is_listed or whole
+        return store
 
     def remove_executor(self, executor: Located) -> None:
         """An executor has left for good; with the last one of a host all that was known of it goes."""
-        host = self.hosts[executor.site, executor.host]
+        if self.listener is not None:
+            self.listener.on_executor_left(executor.id)
+        host, store = self.hosts[_place(executor)], self.stores.get(executor.site)
+        if store is not None and store.executors.pop(executor.id, None) is not None and not store.executors:
+            del self.stores[executor.site]
+            self._drop_host(store)
         del host.executors[executor.id]
-        if host.executors:
-            return
-        for content in list(host.contents(self)):
-            self._lose(host, content)
+        if self.listener is not None:
+            self.listener.on_executor(host, executor.id)
+        if not host.executors:
+            del self.hosts[_place(executor)]
+            self._drop_host(host)
+
+    def _drop_host(self, host: HostRecord) -> None:
+        self._lose(host, list(host.contents(self)))
         if self.listener is not None:
             self.listener.on_left(host)
-        del self.hosts[executor.site, executor.host]
         self.by_number[host.number] = None
         self._free.append(host.number)
 
     # --- news ------------------------------------------------------------------------------------
 
     def cache_changed(
-        self, host: HostRecord, added: Iterable[tuple[bytes, int]], removed: Iterable[bytes], *, whole: bool
+        self, host: HostRecord, added: Collection[Held], removed: Collection[bytes], *, whole: bool
     ) -> None:
         """A cache gained and lost something; `whole`: what it gained is all that it holds."""
-        table = self.contents
+        find_all, lost = self.contents.find_all, []
         if whole:
-            added = list(added)
-            stays = {table.find(digest) for digest, _ in added}
-            for content in [content for content in host.contents(self) if content not in stays]:
-                self._lose(host, content)
-        for digest in removed:
-            content = table.find(digest)
-            if content >= 0 and self.holds(content, host.number):
-                self._lose(host, content)
-        for digest, size in added:
-            content = self._known(digest, size)
-            if not self.holds(content, host.number):
-                self._gain(host, content)
+            stays = set(find_all([one.digest for one in added]))
+            lost = [content for content in host.contents(self) if content not in stays]
+        if removed:
+            lost += find_all(removed)
+        if lost:
+            self._lose(host, lost)
+        if added:
+            gained = find_all([one.digest for one in added])
+            if -1 in gained:
+                gained = [self._known(one.digest, one.size) for one in added]
+            self._gain(host, gained)
 
     def file_identified(self, run: int, file: int, digest: bytes, size: int) -> None:
         """The content of a file is known; the caller knows that there is such a file."""
@@ -274,10 +349,10 @@ class DataIndex:
             self._first_file[content] = packed
         else:
             self._more_files.setdefault(content, []).append((run, file))
+        if self.listener is not None:
+            self.listener.on_identified(run, file, former if former != _UNKNOWN else -1)
         if former != _UNKNOWN:
             self._unname(former, run, file)
-        if self.listener is not None:
-            self.listener.on_identified(run, file)
 
     def bytes_moved(self, host: HostRecord, source: str, count: int, seconds: Seconds) -> None:
         """Bytes came to a host."""
@@ -290,10 +365,10 @@ class DataIndex:
 
     def forget_run(self, run: int) -> None:
         """A workflow leaves: its files have no contents any more."""
+        contents = self.contents_by_run.pop(run, _NO_CONTENTS)
         if self.listener is not None:
-            self.listener.forget_run(run)
-        contents = self.contents_by_run.pop(run, None)
-        if contents is not None:
+            self.listener.forget_run(run, {content for content in contents if content != _UNKNOWN})
+        if contents:
             for file, content in enumerate(contents):
                 if content != _UNKNOWN:
                     self._unname(content, run, file)
@@ -309,45 +384,84 @@ class DataIndex:
             self._first_file.append(0)
         return content
 
-    def _gain(self, host: HostRecord, content: int) -> None:
-        number, holders = host.number, self.holders_by_content[content]
-        if type(holders) is int:
-            self.holders_by_content[content] = number if holders < 0 else (holders, number)
-        elif type(holders) is tuple and len(holders) < _FEW:
-            self.holders_by_content[content] = (*holders, number)
-        else:
-            bits = _as_bits(holders) if type(holders) is tuple else holders
-            assert isinstance(bits, bytearray)
-            if number >> 3 >= len(bits):
-                bits.extend(bytes((number >> 3) + 1 - len(bits)))
-            bits[number >> 3] |= 1 << (number & 7)
-            self.holders_by_content[content] = bits
-        host.held += 1
-        host.held_bytes += self.contents.sizes[content]
-        self.pairs += 1
-        host.note_came(content, self)
+    def _gain(self, host: HostRecord, contents: list[int]) -> None:
+        """A host holds contents, some of which it may have held before."""
+        number, all_holders, sizes, size = host.number, self.holders_by_content, self.contents.sizes, 0
+        gained: list[int] = []
+        for content in contents:
+            holders = all_holders[content]
+            if type(holders) is int:
+                if holders == number:
+                    continue
+                all_holders[content] = number if holders < 0 else (holders, number)
+            elif type(holders) is tuple:
+                if number in holders:
+                    continue
+                if len(holders) < _FEW:
+                    all_holders[content] = (*holders, number)
+                else:
+                    all_holders[content] = _with_bit(_as_bits(holders), number)
+                    self.common.add(content)
+            elif self.holds(content, number):
+                continue
+            else:
+                _with_bit(holders, number)  # type: ignore[arg-type]
+            gained.append(content)
+            size += sizes[content]
+        if not gained:
+            return
+        host.held_bytes += size
+        host.held += len(gained)
+        self.pairs += len(gained)
+        host.note_came(gained, self)
         if self.listener is not None:
-            self.listener.on_gained(content, host)
+            self.listener.on_gained(host, gained)
 
-    def _lose(self, host: HostRecord, content: int) -> None:
-        number, holders = host.number, self.holders_by_content[content]
-        if type(holders) is int:
-            self.holders_by_content[content] = _NOBODY
-        elif type(holders) is tuple:
-            left = tuple([one for one in holders if one != number])
-            self.holders_by_content[content] = left if len(left) > 1 else left[0]
-        else:
-            assert isinstance(holders, bytearray)
-            holders[number >> 3] &= ~(1 << (number & 7)) & 0xFF
-            if sum(bits.bit_count() for bits in holders) <= _FEW // 2:
-                self.holders_by_content[content] = tuple(self.holders(content))
-        host.held -= 1
-        host.held_bytes -= self.contents.sizes[content]
-        self.pairs -= 1
-        if self.holders_by_content[content] == _NOBODY:
-            if self._files[content] and self.listener is not None:
-                self.listener.on_lost(content)
-            self._forget_unneeded(content)
+    def _lose(self, host: HostRecord, contents: list[int]) -> None:  # noqa: C901 called for every change of a cache
+        """A host holds contents no more, some of which it may not have held, or are not known (below 0)."""
+        number, all_holders, sizes, size = host.number, self.holders_by_content, self.contents.sizes, 0
+        lost: list[int] = []
+        last: list[int] = []  # that nobody holds any more
+        for content in contents:
+            holders = all_holders[content] if content >= 0 else _NOBODY
+            if type(holders) is int:
+                if holders != number:
+                    continue
+                all_holders[content] = _NOBODY
+                last.append(content)
+            elif type(holders) is tuple:
+                if number not in holders:
+                    continue
+                at = holders.index(number)
+                left = holders[:at] + holders[at + 1 :]
+                all_holders[content] = left if len(left) > 1 else left[0]
+            elif not self.holds(content, number):
+                continue
+            else:
+                self._lose_common(content, number)
+            lost.append(content)
+            size += sizes[content]
+        if not lost:
+            return
+        host.held_bytes -= size
+        host.held -= len(lost)
+        self.pairs -= len(lost)
+        if self.listener is not None:
+            self.listener.on_lost(host, lost, last)
+        for content in last:
+            if not self._files[content]:
+                self.contents.remove(content)
+
+    def _lose_common(self, content: int, number: int) -> None:
+        """A host does not hold a common content any more, which may become a rare one by that."""
+        bits = self.holders_by_content[content]
+        assert isinstance(bits, bytearray)
+        bits[number >> 3] &= ~(1 << (number & 7)) & 0xFF
+        if int.from_bytes(bits, "little").bit_count() <= _FEW // 2:
+            self.holders_by_content[content] = tuple(self.holders(content))
+            self.common.discard(content)
+            if self.listener is not None:
+                self.listener.on_rare(content)
 
     def _unname(self, content: int, run: int, file: int) -> None:
         """A file has a content no more."""
@@ -364,6 +478,19 @@ class DataIndex:
     def _forget_unneeded(self, content: int) -> None:
         if self.holders_by_content[content] == _NOBODY and not self._files[content]:
             self.contents.remove(content)
+
+
+def _place(executor: Located) -> tuple[str, str]:
+    """The site and host of an executor. The hosts behind a relay are a place of their own."""
+    return executor.site, f"{executor.host} (relay {executor.id})" if executor.wide else executor.host
+
+
+def _with_bit(bits: bytearray, number: int) -> bytearray:
+    """The bits of holders, with one more."""
+    if number >> 3 >= len(bits):
+        bits.extend(bytes((number >> 3) + 1 - len(bits)))
+    bits[number >> 3] |= 1 << (number & 7)
+    return bits
 
 
 def _as_bits(holders: tuple[int, ...]) -> bytearray:

@@ -10,12 +10,16 @@ so that a replay gives the same numbers.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from msgspec.structs import replace
 
+from bough.model.arrays.element_reads import ElementReads
 from bough.model.files import FileSpec
 from bough.model.ids import FileId, GroupId
 from bough.model.tasks import ArraySpec, FileRef, TaskSpec
+
+MOST_FED: Final = 1 << 20  # files of a workflow, from which on those of what is fed are not numbered
 
 
 class DeclaredFiles:
@@ -47,6 +51,12 @@ class DeclaredFiles:
         """Add a file, or put it in the place of what was known of it."""
         self._files[file.id] = self._by_path[file.path] = file
         self.last = max(self.last, file.id)
+
+    def declare_fed(self, reads: ElementReads, group: GroupId) -> None:
+        """Give numbers to what fed elements read; a feed that goes on and on names more files than are numbered."""
+        for path in reads.files:
+            if isinstance(path, str) and path not in self._by_path and self.last < MOST_FED:
+                self.put(FileSpec(FileId(self.last + 1), path, group))
 
     def numbered_array(self, spec: ArraySpec, group: GroupId) -> ArraySpec:
         """As `numbered`, for an array."""

@@ -13,8 +13,8 @@ from bough.core.graph import dependencies
 from bough.core.records.array_record import DONE, FAILED, OCCUPYING_STATES, SKIPPED, ArrayRecord, Record
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.task_record import TaskRecord
-from bough.model import ranges
-from bough.model.ranges import Ranges
+from bough.model.arrays import ranges
+from bough.model.arrays.ranges import Ranges
 from bough.model.tasks import Dep, On
 
 STARTED = OCCUPYING_STATES + bytes((DONE, FAILED))

@@ -7,17 +7,18 @@ it (before it was abandoned or revived) are ignored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from bough.core import populations
 from bough.core.effects import Effects
 from bough.core.graph import readiness
 from bough.core.records.array_record import DONE, FAILED, UNSUCCESSFUL_STATES, WAITING, ArrayRecord, Record
 from bough.core.records.group_record import GroupRecord, Waiter
+from bough.core.records.indexes.ready_queue import HAD_RUN
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.core.storable import shortened
-from bough.model.array_indices import task_label
+from bough.model.arrays.array_indices import task_label
 from bough.model.events.orders import TellGroupFinished
 from bough.model.ids import number_of
 from bough.model.outcomes import Cause, Failure
@@ -49,20 +50,36 @@ def wait_for(
             reached = record.state if type(record) is TaskRecord else record.state_of(dep.index)
             if reached == DONE or (reached in UNSUCCESSFUL_STATES and is_final(waiter)):
                 continue
+            if state.remakes.by_record and state.remakes.counts_as_done(dep.id, dep.index):
+                continue
             if reached in UNSUCCESSFUL_STATES:
                 skip(state, effects, entry, failure_of(record, dep.index))
             waits += 1
             record.wait_for_element(dep.index, entry)
-        elif not is_done(record):
-            if (bad := first_failed(record)) >= 0:
-                if is_final(waiter):
-                    continue
-                skip(state, effects, entry, failure_of(record, bad))
-            waits += 1
-            if record.dependents is None:
-                record.dependents = []
-            record.dependents.append(entry)
+        else:
+            waits += _wait_for_array(state, effects, record, entry)
     return waits
+
+
+def _wait_for_array(state: State, effects: Effects | None, record: Record, entry: Waiter) -> int:
+    if is_done(record) or (state.remakes.by_record and _is_only_remade(state, record)):
+        return 0
+    if (bad := first_failed(record)) >= 0:
+        if is_final(entry[0]):
+            return 0
+        skip(state, effects, entry, failure_of(record, bad))
+    if record.dependents is None:
+        record.dependents = []
+    record.dependents.append(entry)
+    return 1
+
+
+def _is_only_remade(state: State, record: Record) -> bool:
+    """Whether all of a record has succeeded, but for what runs again, or did, to make something that was lost."""
+    again = state.remakes.by_record.get(record.id)
+    if not again or (isinstance(record, ArrayRecord) and record.open):
+        return False
+    return record.count(DONE, 0, record.length) + sum(record.state_of(i) != DONE for i in again) == record.length
 
 
 def is_final(waiter: Record | GroupRecord) -> bool:
@@ -71,7 +88,7 @@ def is_final(waiter: Record | GroupRecord) -> bool:
 
 
 def _wait_for_group(state: State, effects: Effects | None, group: GroupRecord, entry: Waiter, on: On) -> int:
-    if group.finished and (not group.failed_by or is_final(entry[0])):
+    if group.was_over or (group.finished and (not group.failed_by or is_final(entry[0]))):
         return 0
     if group.released and on is On.GROUP:
         return 0
@@ -86,6 +103,8 @@ def blocking_failure(state: State, deps: Iterable[Dep]) -> Failure | None:
     for dep in deps:
         if dep.is_group:
             group = state.groups[dep.id]
+            if group.was_over:
+                continue
             if group.finished and group.failed_by and not (group.released and dep.on is On.GROUP):
                 return failure_of_group(state, group)
             continue
@@ -243,6 +262,7 @@ def ended(state: State, effects: Effects | None, record: Record, start: int, sto
                 _tell(state, effects, record, index, awaited[index], good=good)
         if record.dependents and (not good or is_done(record)):
             _tell(state, effects, record, start, record.dependents, good=good)
+    remade(state, effects, record, start, stop, good=good)
     populations.ended(state, effects, record, start, stop, good=good)
     group = record.group
     if not good:
@@ -252,6 +272,31 @@ def ended(state: State, effects: Effects | None, record: Record, start: int, sto
         release(state, effects, group)
     if group.closed and (group.unfinished == 0 or group.released_children):
         finish(state, effects, group)
+
+
+def direct(record: Record, index: int) -> Iterator[Dep]:
+    """What an element depends on, by itself and with its array."""
+    yield from record.after
+    if isinstance(record, ArrayRecord):
+        yield from record.own_deps.get(index, ())
+
+
+def remade(state: State, effects: Effects | None, record: Record, start: int, stop: int, *, good: bool) -> None:
+    """Elements ended that may have been made again: readers that waited for them go on, or wait for the next."""
+    for number, index in state.remakes.end(record.id, start, stop):
+        reader = state.records.get(number)
+        if reader is None or index >= reader.length or reader.state_of(index) != WAITING or reader.waits:
+            continue  # a user has acted on it meanwhile
+        awaited = state.remakes.awaited(direct(reader, index))
+        if not good and not is_final(reader):
+            if effects is not None:
+                effects.skipped.append((reader, index, index + 1, failure_of(record, start)))
+        elif awaited is not None:
+            state.remakes.wait(number, index, awaited)
+        else:
+            state.free(reader, index, index + 1, first=HAD_RUN)
+            if effects is not None:
+                effects.freed.append((reader, index, index + 1))
 
 
 def _tell(

@@ -14,7 +14,7 @@ from bough.core.records.array_record import READY, WAITING, ArrayRecord, Record
 from bough.core.records.group_record import GroupRecord
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
-from bough.model import ranges
+from bough.model.arrays import ranges
 from bough.model.events.facts import Freed
 from bough.model.events.orders import LookUpMemo
 from bough.model.ids import MemoKey, RecordId
@@ -140,7 +140,8 @@ def mark(state: State, dep: Dep) -> bytes:
         return _record_mark(record)
     success = record.success_of(dep.index)
     if success is None:
-        return b""
+        remake = state.remakes.find(dep.id, dep.index)  # a reader may end while what it has read is made again
+        return success_mark(dep.id, dep.index, remake.attempt) if remake is not None and remake.attempt else b""
     return success_mark(success.source, success.source_start + dep.index - success.start, success.attempt)
 
 

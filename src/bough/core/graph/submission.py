@@ -100,6 +100,10 @@ def add_task(state: State, spec: TaskSpec) -> TaskRecord:
                 record.queue = state.queue_for(spec.needs, group, place)
         if spec.extras.watch:
             group.workflow.watched = True
+        if spec.reads:
+            group.workflow.lives.wanted(record.own.reads)  # type: ignore[arg-type] # they are numbered
+    if not spec.limits.keep:
+        group.workflow.lives.has_temporary = True
     state.records[spec.id] = record
     group.members.append(record)
     group.counts[WAITING] += 1
@@ -139,11 +143,16 @@ def add_array(state: State, spec: ArraySpec) -> ArrayRecord:
         deque(),
         deque(),
     )
-    record.paged = list(spec.pages)
+    record.add_pages(spec.pages)
     record.own_deps = dict(spec.element_after)
     record.open = spec.open
     if spec.extras.watch:
         group.workflow.watched = True
+    if spec.reads is not None:
+        for index in range(count):
+            group.workflow.lives.wanted(record.files_of(index))
+    if not spec.limits.keep:
+        group.workflow.lives.has_temporary = True
     state.open_arrays += spec.open
     state.records[spec.id] = record
     group.members.append(record)
@@ -155,6 +164,9 @@ def add_array(state: State, spec: ArraySpec) -> ArrayRecord:
 
 def grow(state: State, array: ArrayRecord, count: int) -> None:
     """So many elements more, all waiting; the caller has given them their states."""
+    if array.has_inputs:
+        for index in range(array.length, array.length + count):
+            array.group.workflow.lives.wanted(array.files_of(index))
     array.length += count
     array.counts[WAITING] += count
     array.group.counts[WAITING] += count

@@ -12,13 +12,13 @@ from bough.core.records.array_record import OPEN_STATES
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.state import State
 from bough.errors import BadValue, UserError
-from bough.model.array_indices import read_indices
-from bough.model.element_reads import ElementReads, why_wrong
+from bough.model.arrays.array_indices import read_indices
+from bough.model.arrays.element_reads import ElementReads, why_wrong
 from bough.model.events import facts, news
 from bough.model.ids import ROOT, number_of
-from bough.model.plurals import counted
-from bough.model.requirements import read_requirement
-from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, TaskSpec
+from bough.model.sites.requirements import read_requirement
+from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, Page, TaskSpec
+from bough.model.texts.plurals import counted
 
 Node = tuple[str, int]  # ("record" | "gate" | "group", id)
 
@@ -103,6 +103,8 @@ def check_pages(state: State, fact: news.PagesAdded) -> str | None:
     for page in fact.pages:
         if page.start != at or page.stop < page.start:
             return f"array {number_of(fact.record)}: the next page must begin at {at}, not at {page.start}"
+        if page.reads is not None and (problem := _wrong_page_reads(page, page.reads)):
+            return f"array {number_of(fact.record)}: {problem}"
         at = page.stop
     return None
 
@@ -325,8 +327,17 @@ def _check_array(item: ArraySpec) -> str | None:
     for page in item.pages:
         if page.start != at or page.stop < page.start:
             return f"{_name(item)}: its pages do not follow each other at {at}"
+        if page.reads is not None:
+            return f"{_name(item)}: only pages that are fed say which files their elements read"
         at = page.stop
     return None if at == item.length else f"{_name(item)}: its pages hold {at} rows, not {item.length}"
+
+
+def _wrong_page_reads(page: Page, reads: ElementReads) -> str:
+    """Why the reads of a page cannot be taken; empty: they can."""
+    if not all(type(ref) is str and "\0" not in ref for ref in reads.files):
+        return "the files that its elements read are named by paths"
+    return why_wrong(reads, page.stop - page.start, is_open=False)
 
 
 def _wrong_reads(item: ArraySpec, reads: ElementReads) -> str:

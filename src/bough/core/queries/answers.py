@@ -21,13 +21,13 @@ from bough.core.records.site_record import SiteRecord, usage_at
 from bough.core.records.task_record import TaskRecord
 from bough.core.records.task_series import Seen
 from bough.core.state import State
-from bough.model import ranges
-from bough.model.availability import SiteRule
+from bough.model.arrays import ranges
 from bough.model.ids import ROOT, ExecutorId, GroupId, RecordId, Seconds, SpanId
-from bough.model.queue_specs import QueueSpec
-from bough.model.resources import Needs
 from bough.model.reuse_scope import ReuseScope
-from bough.model.site_specs import PilotId, PilotState, SiteSpec
+from bough.model.sites.availability import SiteRule
+from bough.model.sites.queue_specs import QueueSpec
+from bough.model.sites.resources import Needs
+from bough.model.sites.site_specs import PilotId, PilotState, SiteSpec
 from bough.model.states import ENDED, OCCUPYING, OPEN, TaskState, counts_of, labels_of
 from bough.model.tasks import ArraySpec, Page, TaskSpec
 

@@ -12,10 +12,10 @@ from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from bough.core import explain, populations, retirement
 from bough.core.actions import amend, difference, dry_run, task_actions, watching
 from bough.core.actions.difference import Difference
-from bough.core.graph.dependencies import is_final, label_of
+from bough.core.graph.dependencies import direct, is_final, label_of
 from bough.core.graph.readiness import unanswered
 from bough.core.machine import Machine
-from bough.core.pilots import why_none
+from bough.core.pilots.pilots import why_none
 from bough.core.queries.answers import (
     Attempt,
     Contents,
@@ -54,22 +54,24 @@ from bough.core.queries.answers import (
 from bough.core.records.array_record import OCCUPYING_STATES, OPEN_STATES, ArrayRecord, Record
 from bough.core.records.executor_record import is_manual
 from bough.core.records.group_record import GroupRecord, Workflow
+from bough.core.records.indexes.affinity_index import files_read
+from bough.core.records.indexes.replicas import Waste
+from bough.core.records.indexes.unsaved_outputs import may_write_later, unsaved_in
 from bough.core.records.pilot_record import Usage
-from bough.core.records.replicas import Waste
 from bough.core.records.site_record import usage_at
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State, TimerKind
-from bough.model import ranges
-from bough.model.availability import ALWAYS
-from bough.model.events.facts import Cancelled, Killed
+from bough.model.arrays import ranges
+from bough.model.events.facts import Cancelled, Killed, SpanEnded
 from bough.model.events.news import Action, CallsEnded, WorkNews
 from bough.model.events.orders import EndSpan, LookUpMemo, WatchSpan
-from bough.model.ids import NUMBERS, ROOT, ExecutorId, GroupId, RecordId, Seconds, SpanId, number_of
+from bough.model.ids import NUMBERS, ROOT, ExecutorId, FileId, GroupId, RecordId, Seconds, SpanId, number_of
 from bough.model.outcomes import Cause, Failure, Success
-from bough.model.resources import Needs
-from bough.model.site_specs import PilotId
+from bough.model.sites.availability import ALWAYS
+from bough.model.sites.resources import Needs
+from bough.model.sites.site_specs import PilotId
 from bough.model.states import UNSUCCESSFUL, TaskState, as_bytes
-from bough.model.tasks import NODE_ATTRIBUTE, ArraySpec, Dep, GroupSpec, Item, On, Page, TaskSpec
+from bough.model.tasks import NODE_ATTRIBUTE, ArraySpec, Dep, GroupSpec, Item, Kind, On, Page, TaskSpec
 
 _UNSUCCESSFUL = as_bytes(UNSUCCESSFUL)
 _NOT_CANCELLED = as_bytes(UNSUCCESSFUL - {TaskState.CANCELLED})
@@ -293,6 +295,12 @@ class Queries:
         """The tasks, as record and index, that have more than one attempt, or had when one of these was sent."""
         return [(RecordId(span.record.id), span.start) for span in self._state.attempts.replicas.values()]
 
+    @property
+    def uses_caches(self) -> bool:
+        """Whether the policies let executors reuse what their hosts hold; some for comparison do not."""
+        policies = self._state.policies
+        return all(getattr(one, "uses_caches", True) for one in (policies.placement, policies.replication))
+
     def waste(self) -> Waste:
         """What replicas have cost so far."""
         return self._state.replicas.waste
@@ -356,7 +364,7 @@ class Queries:
     def is_quiet(self) -> bool:
         """Whether no task is unfinished. Only where none is ready or with an executor all groups are looked at."""
         state = self._state
-        return not (state.spans or any(state.demand)) and not self.counts().unfinished
+        return not (state.spans or any(state.demand) or state.unsaved) and not self.counts().unfinished
 
     def how_to_start(self, groups: Iterable[int]) -> str:
         """What lets tasks of these groups start that are held: a group that is disabled must be enabled."""
@@ -721,13 +729,97 @@ class Queries:
         if content < 0:
             return []
         found = [data.by_number[number] for number in data.holders(content)]
-        return [Holder(host.site, host.host, tuple(host.executors)) for host in found if host is not None]
+        return [Holder(host.site, host.host, tuple(host.executors)) for host in found if host is not None and host.host]
+
+    def knows_store(self, site: str) -> bool:
+        """Whether somebody has said all that the shared store of a site holds."""
+        store = self._state.data.stores.get(site)
+        return store is not None and store.is_listed
+
+    def store_has(self, site: str, digest: bytes) -> bool:
+        """Whether the shared store of a site holds a content, as far as is known."""
+        data = self._state.data
+        store, content = data.stores.get(site), data.contents.find(digest)
+        return store is not None and content >= 0 and data.holds(content, store.number)
+
+    def has_temporary(self, run: int) -> bool:
+        """Whether some task of a workflow says that what it writes is temporary."""
+        workflow = self._state.workflows.get(run)
+        return workflow is not None and workflow.lives.has_temporary
+
+    def inputs_that_may_go(self, record: int, start: int, stop: int) -> list[tuple[int, str]]:
+        """The inputs of commands, by element and path, if some in their workflow are temporary."""
+        found = self._state.records[record]
+        workflow = found.group.workflow
+        if not workflow.lives.has_temporary or not found.has_inputs or found.spec.kind is not Kind.COMMAND:
+            return []
+        return [
+            (index, path)
+            for index in range(start, stop)
+            for path in workflow.files.paths(files_read(found, index))  # type: ignore[arg-type]
+        ]
+
+    def reads_path(self, record: int, index: int, path: str) -> bool:
+        """Whether a task declares that it reads a file, by its absolute path."""
+        found = self._state.records[record]
+        file = found.group.workflow.files.find(path)
+        return file is not None and file.id in files_read(found, index)
+
+    def content_size(self, digest: bytes) -> int:
+        """The bytes of a content that some host holds or some file has; 0: it is not known."""
+        table = self._state.data.contents
+        content = table.find(digest)
+        return table.sizes[content] if content >= 0 else 0
+
+    def is_to_be_read(self, digest: bytes) -> bool:
+        """Whether a file that somebody is still to read is known to have a content."""
+        data, workflows = self._state.data, self._state.workflows
+        content = data.contents.find(digest)
+        files = data.files_of(content) if content >= 0 else []
+        return any(run in workflows and workflows[run].lives.is_unread(file) for run, file in files)
+
+    def is_made_again(self, record: int, index: int) -> bool:
+        """Whether something that an element depends on runs again, because what it had made was lost."""
+        found = self._state.records.get(record)
+        return found is not None and self._state.remakes.awaited(direct(found, index)) is not None
+
+    def may_write_later(self, record: int, start: int, stop: int) -> bool:
+        """Whether the outputs of elements may be written back when these have succeeded; not if that went wrong."""
+        found = self._state.records[record]
+        again = self._state.remakes.by_record.get(record, ())
+        return may_write_later(found) and not any(start <= index < stop for index in again)
+
+    def unsaved_in(self, ended: SpanEnded) -> Collection[int]:
+        """The elements among those that succeeded whose outputs were to be written back."""
+        found = self._state.records.get(ended.record)
+        return unsaved_in(found, ended) if found is not None else ()
+
+    def is_unsaved(self, record: int, start: int, stop: int) -> bool:
+        """Whether outputs of some of these elements are on their way."""
+        return any(start <= index < stop for index in self._state.unsaved.by_record.get(record, ()))
+
+    def unsaved_of(self, record: int) -> Collection[int]:
+        """The elements of a record whose outputs are on their way."""
+        return self._state.unsaved.by_record.get(record, ())
+
+    def is_unsaved_with(self, executor: int, record: int, index: int, attempt: int) -> bool:
+        """Whether the outputs of an element are to be written back by this attempt, on this executor."""
+        return self._state.unsaved.is_with(executor, record, index, attempt)
+
+    def count_unsaved(self, run: int) -> int:
+        """The tasks of a workflow whose outputs are on their way."""
+        records = self._state.records
+        return sum(
+            len(elements)
+            for record, elements in self._state.unsaved.by_record.items()
+            if records[record].group.workflow.run == run
+        )
 
     def waiting_readers(self, digest: bytes) -> int:
         """About how many ready tasks read a content; 0 also where the policy does not look at data."""
         affinity, data = self._state.affinity, self._state.data
         content = data.contents.find(digest) if affinity is not None else -1
-        return affinity.count_readers(data.files_of(content)) if affinity is not None and content >= 0 else 0
+        return affinity.count_readers(content) if affinity is not None and content >= 0 else 0
 
     def file_content(self, run: int, file: int) -> tuple[bytes, int] | None:
         """The digest and the size of what a file of a workflow holds; None: nobody has read it."""
@@ -740,6 +832,11 @@ class Queries:
         workflow = self._state.workflows.get(run)
         file = workflow.files.find(path) if workflow is not None else None
         return file.id if file is not None else 0
+
+    def file_paths(self, run: int, files: Iterable[FileId]) -> list[str]:
+        """The paths of some files that a workflow declares."""
+        workflow = self._state.workflows.get(run)
+        return workflow.files.paths(files) if workflow is not None else []
 
     # --- retired workflows -------------------------------------------------------------------------
 

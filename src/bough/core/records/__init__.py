@@ -1,1 +1,4 @@
-"""What the core remembers: tasks, arrays, groups, executors, attempts, locks, and the queues of what is ready."""
+"""What the core remembers: tasks, arrays, groups, executors, attempts, locks, sites, queues and populations.
+
+The `indexes` over them have a room of their own.
+"""

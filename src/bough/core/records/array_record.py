@@ -12,22 +12,22 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from bough.core.records.group_record import GroupRecord, Waiter
-from bough.core.records.ready_queue import CAME_BACK, HAD_RUN, ReadyQueue
+from bough.core.records.indexes.ready_queue import CAME_BACK, HAD_RUN, ReadyQueue
 from bough.core.records.task_record import TaskRecord, longest_path
-from bough.model import ranges
-from bough.model.element_reads import ReadTable
-from bough.model.ids import Seconds
+from bough.model.arrays import ranges
+from bough.model.arrays.element_reads import ReadTable
+from bough.model.arrays.ranges import Ranges
+from bough.model.arrays.runtimes import RunTime
+from bough.model.ids import FileId, Seconds
 from bough.model.outcomes import Failure, Success
-from bough.model.ranges import Ranges
-from bough.model.resources import Needs
-from bough.model.runtimes import RunTime
+from bough.model.sites.resources import Needs
 from bough.model.states import (
     ENDED,
     OCCUPYING,
@@ -47,6 +47,7 @@ PENDING_STATES = as_bytes(PENDING)
 OCCUPYING_STATES = as_bytes(OCCUPYING)
 OPEN_STATES = as_bytes(OPEN)
 ENDED_STATES = as_bytes(ENDED)
+_TABLES = 64  # of pages that were fed, whose reads are kept ready
 UNSUCCESSFUL_STATES = as_bytes(UNSUCCESSFUL)
 
 
@@ -88,6 +89,8 @@ class ArrayRecord(msgspec.Struct, eq=False):
     has_gaps: bool = False  # `ready_ranges` and `given_back` may hold elements that went out of turn, see `skip_gaps`
     read_table: ReadTable | None = None  # made when it is first asked for
     short_spec: ArraySpec | None = None  # likewise: see `spec_for_executors`
+    fed_reads: bool = False  # some page says what its elements read
+    fed_tables: dict[int, ReadTable] = {}  # likewise, of pages that were fed: by their first elements
 
     is_array = True
 
@@ -105,9 +108,31 @@ class ArrayRecord(msgspec.Struct, eq=False):
         if self.read_table is None:
             reads = self.spec.reads
             if reads is None:
-                return ()
+                return self._fed_files_of(index)
             self.read_table = ReadTable(reads, self.spec.length)
         return self.read_table.of(index)
+
+    def add_pages(self, pages: Iterable[Page]) -> None:
+        """More elements have arguments."""
+        for page in pages:
+            self.paged.append(page)
+            self.fed_reads = self.fed_reads or page.reads is not None
+
+    def _fed_files_of(self, index: int) -> Sequence[int]:
+        """The same of an element that was fed: its page says it, by paths."""
+        at = bisect_right(self.paged, index, key=_stop)
+        page = self.paged[at] if at < len(self.paged) else None
+        if page is None or page.reads is None or index < page.start:
+            return ()
+        table = self.fed_tables.get(page.start)
+        if table is None:
+            known = [self.group.workflow.files.find(path) for path in page.reads.files]  # type: ignore[arg-type]
+            numbers = tuple([FileId(file.id if file is not None else 0) for file in known])
+            table = ReadTable(msgspec.structs.replace(page.reads, files=numbers), page.stop - page.start)
+            while len(self.fed_tables) >= _TABLES:
+                del self.fed_tables[next(iter(self.fed_tables))]
+            self.fed_tables[page.start] = table
+        return [file for file in table.of(index - page.start) if file]
 
     @property
     def needs(self) -> Needs:
@@ -122,7 +147,7 @@ class ArrayRecord(msgspec.Struct, eq=False):
     @property
     def has_inputs(self) -> bool:
         """Whether its elements declare files that they read."""
-        return self.spec.reads is not None
+        return self.spec.reads is not None or self.fed_reads
 
     @property
     def dependents_count(self) -> int:
@@ -351,7 +376,8 @@ class ArrayRecord(msgspec.Struct, eq=False):
         low = bisect_right(paged, start, key=_stop)
         found = []
         while low < len(paged) and paged[low].start < stop:
-            found.append(paged[low])
+            page = paged[low]
+            found.append(page if page.reads is None else msgspec.structs.replace(page, reads=None))
             low += 1
         return tuple(found)
 
@@ -373,13 +399,13 @@ _stop = attrgetter("stop")
 Record = TaskRecord | ArrayRecord
 
 
-def forget_succeeded(array: ArrayRecord) -> None:
-    """Keep of what succeeded only that it did."""
+def forget_succeeded(array: ArrayRecord, unsaved: Iterable[int] = ()) -> None:
+    """Keep of what succeeded only that it did; of `unsaved`, which may have to run again, also what that takes."""
     states = array.states
     if not isinstance(states, StateWindow) or not states.advance():
         return
     base, odd = states.first_kept, states.exceptions
-    ordered = sorted(odd)
+    ordered = sorted({*odd, *unsaved})
     array.paged = [page for page in array.paged if page.stop > base or holds_any(ordered, page.start, page.stop)]
     array.found = _merged(array.successes(), base)
     tables: tuple[dict[int, Any], ...] = (

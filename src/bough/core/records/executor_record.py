@@ -14,13 +14,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bough.core.records.attempts import Span
-from bough.core.records.ready_queue import occupy_limits
-from bough.model import ranges
+from bough.core.records.indexes.ready_queue import occupy_limits
+from bough.model.arrays import ranges
+from bough.model.arrays.runtimes import BACKLOG, MAX_BACKLOG, SHORT, TRUST, span_size
 from bough.model.events.facts import ExecutorJoined, ExecutorResized
 from bough.model.ids import Seconds
-from bough.model.requirements import as_known, compact, meets
-from bough.model.resources import Needs
-from bough.model.runtimes import BACKLOG, MAX_BACKLOG, SHORT, TRUST, span_size
+from bough.model.sites.requirements import as_known, compact, meets
+from bough.model.sites.resources import Needs
 
 if TYPE_CHECKING:
     from bough.core.records.array_record import ArrayRecord, Record
@@ -96,7 +96,7 @@ class ExecutorRecord:
         self.stuck = False  # its backlog was recalled, and has not moved since
         self.draining = False
         self.counted = 0.0  # cores that queues count with, see `QueueTable`
-        self.away = False  # its site is, see `core.sites`
+        self.away = False  # its site is, see `core.pilots.sites`
         self.suspended: Seconds = 0.0  # until when it gets nothing, because too much went wrong there
         self.suspensions = 0
         self.trouble = 0  # tasks in a row that failed here and worked elsewhere

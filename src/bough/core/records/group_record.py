@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from bough.core.data.declared_files import DeclaredFiles
+from bough.core.data.file_lives import FileLives
 from bough.core.records.queue_record import QueueRecord
 from bough.model.ids import BlobId, Seconds
 from bough.model.outcomes import Failure
-from bough.model.resources import Needs
 from bough.model.reuse_scope import ReuseScope
+from bough.model.sites.resources import Needs
 from bough.model.states import TaskState
 from bough.model.tasks import Dep, GroupSpec
 
@@ -78,6 +79,7 @@ class Workflow:
         "files",
         "first_failure",
         "group",
+        "lives",
         "memos",
         "name",
         "occurrences",
@@ -105,6 +107,7 @@ class Workflow:
         self.first_failure: Failure | None = None  # with fail-fast: why nothing more is started
         self.occurrences: dict[bytes, int] = {}
         self.files = DeclaredFiles()
+        self.lives = FileLives()  # of these
         self.shares: dict[str, Share] = {}  # what it holds, by named queue
         self.queue_keys: list[QueueKey] = []  # of its ready queues
         self.watched = False  # something in it is watched, or was
@@ -155,6 +158,7 @@ class GroupRecord:
         "waiting_for_end",
         "waiting_for_gate",
         "waits",
+        "was_over",
         "watch",
         "workflow",
     )
@@ -188,6 +192,7 @@ class GroupRecord:
         self.waiting_for_end: list[Waiter] = []  # what waits for its end
         self.waiting_for_gate: list[Waiter] = []  # what waits for its gate to open
         self.waits = 0  # unsatisfied dependencies; the gate is open at 0
+        self.was_over = False  # all in it had succeeded, and something runs again: it counts as done for dependents
         self.generation = 0
         self.unfinished = 0  # own tasks and subgroups that have not ended
         self.closed = False

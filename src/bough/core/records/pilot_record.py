@@ -1,6 +1,7 @@
 """A pilot: what was asked of a site, and how far that has come.
 
-Rule: a record changes only through `core.pilots`, along the edges of `model.site_specs`; one that ended is forgotten.
+Rule: a record changes only through `core.pilots.pilots`, along the edges of `model.sites.site_specs`; one that ended is
+forgotten.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from bough.core.records.executor_record import ExecutorRecord
 from bough.model.events.facts import PilotAsked
 from bough.model.ids import Seconds
-from bough.model.site_specs import PilotState
+from bough.model.sites.site_specs import PilotState
 
 Usage = tuple[float, float, float, float]  # core-seconds in all, until the first task, used, wasted
 

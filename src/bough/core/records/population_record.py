@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from bough.model.events.facts import RecalledMember
-from bough.model.observations import Observation, Points
-from bough.model.population_rules import PopulationRule, reached
+from bough.model.monitoring.observations import Observation, Points
+from bough.model.monitoring.population_rules import PopulationRule, reached
 from bough.policy.interface import Member
 
 Score = tuple[float, Member]

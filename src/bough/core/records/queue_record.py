@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from bough.model.bounds import MOST_TASKS
 from bough.model.ids import Seconds
-from bough.model.queue_specs import NO_QUEUE_LIMITS, QueueSpec
-from bough.model.resources import Needs
+from bough.model.sites.queue_specs import NO_QUEUE_LIMITS, QueueSpec
+from bough.model.sites.resources import Needs
 
 if TYPE_CHECKING:
     from bough.core.records.executor_record import ExecutorRecord
-    from bough.core.records.ready_queue import Shape
+    from bough.core.records.indexes.ready_queue import Shape
 
 _ROUND: Final = 1e-9  # fractions of cores add up inexactly
 

@@ -1,6 +1,6 @@
 """A site: the executors that have its name, its rule, whether it is away, and its definition and pilots if it has one.
 
-Rule: a record changes only through `core.sites` and `core.pilots`.
+Rule: a record changes only through `core.pilots.sites` and `core.pilots.pilots`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Final
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.pilot_record import PilotRecord, Usage, added
 from bough.core.records.task_bound import TaskBound
-from bough.model.availability import ALWAYS
 from bough.model.events.facts import ExecutorJoined
 from bough.model.ids import Seconds
-from bough.model.site_specs import SiteSpec
+from bough.model.sites.availability import ALWAYS
+from bough.model.sites.site_specs import SiteSpec
 
 RECENT: Final = 16  # pilots whose waits are remembered
 _HOUR: Final = 3600.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bough.model.bounds import MOST_TASKS
-from bough.model.plurals import counted
+from bough.model.texts.plurals import counted
 
 if TYPE_CHECKING:
     from bough.core.records.executor_record import ExecutorRecord

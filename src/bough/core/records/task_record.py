@@ -13,14 +13,14 @@ from typing import Any, Protocol
 import msgspec
 
 from bough.core.records.group_record import GroupRecord, Waiter
-from bough.core.records.ready_queue import ReadyQueue
+from bough.core.records.indexes.ready_queue import ReadyQueue
+from bough.model.arrays.ranges import Ranges
+from bough.model.arrays.runtimes import RunTime
 from bough.model.ids import MemoKey, Seconds
 from bough.model.outcomes import Failure, Success
-from bough.model.ranges import Ranges
-from bough.model.resources import Needs
-from bough.model.runtimes import RunTime
+from bough.model.sites.resources import Needs
 from bough.model.states import TaskState
-from bough.model.tasks import NO_EXTRAS, Dep, Kind, TaskSpec
+from bough.model.tasks import NO_EXTRAS, Dep, FileRef, Kind, TaskSpec
 
 _WAITING, _DONE = int(TaskState.WAITING), int(TaskState.DONE)
 
@@ -78,7 +78,7 @@ def can_batch(one: TaskRecord, other: TaskRecord) -> bool:
     return (
         own.after == others.after
         and own.inputs == others.inputs
-        and not (own.writes or others.writes or own.payload_path or others.payload_path)
+        and not (own.writes or others.writes or own.payload_path or others.payload_path or own.reads or others.reads)
         and own.extras.checkpoint is others.extras.checkpoint is None
     )
 
@@ -89,6 +89,8 @@ def continues_chain(record: TaskRecord, before: TaskRecord) -> bool:
     if like is not before.shared_spec or own is None or record.attempt or before.attempt != 1:
         return False
     if like.limits.timeout or like.limits.memory or own.writes or own.payload_path or len(own.inputs) != 1:
+        return False
+    if own.reads:
         return False
     if own.extras.checkpoint is not None:
         return False
@@ -186,8 +188,16 @@ class TaskRecord:
 
     @property
     def has_inputs(self) -> bool:
-        """Whether it declares files that it reads."""
-        return self.own is not None and bool(self.own.reads)
+        """Whether it declares files that it reads and that a host may have already."""
+        return self.own is not None and len(self.own.reads) > self.own.fresh
+
+    @property
+    def reusable_reads(self) -> tuple[FileRef, ...]:
+        """The files that it reads and that a host may have already; not those that are sent for each attempt anew."""
+        own = self.own
+        if own is None:
+            return ()
+        return own.reads[: max(0, len(own.reads) - own.fresh)] if own.fresh else own.reads
 
     @property
     def dependents_count(self) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from bough.model.ids import Seconds
-from bough.model.observations import Fired, Observation, Points, Trouble
+from bough.model.monitoring.observations import Fired, Observation, Points, Trouble
 
 MOST_KEPT = 256  # points of one metric
 MOST_METRICS = 32  # of one task

@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bough.core import lifecycle
-from bough.core.named_queues import capped
+from bough.core.pilots.named_queues import capped
 from bough.core.records.array_record import WAITING, Record
 from bough.core.records.attempts import NOTHING
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.group_record import GroupRecord, Waiter
-from bough.core.records.ready_queue import ReadyQueue
+from bough.core.records.indexes.ready_queue import ReadyQueue
 from bough.core.records.task_record import TaskRecord, can_batch, continues_chain
 from bough.core.state import State
+from bough.model.arrays.runtimes import MAX_BACKLOG, SHORT, TRUST, most_together, span_size
 from bough.model.events import facts
 from bough.model.events.orders import SendSpan
 from bough.model.ids import RecordId, SpanId
-from bough.model.runtimes import MAX_BACKLOG, SHORT, TRUST, most_together, span_size
 from bough.model.tasks import Kind
 
 _FUNCTION = Kind.FUNCTION

@@ -16,7 +16,7 @@ from bough.core.records.attempts import Span
 from bough.core.records.group_record import GroupRecord, Waiter
 from bough.core.state import State
 from bough.model.ids import Seconds
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
 from bough.policy.interface import Coming
 
 _LOOK: Final = 64  # spans, waiters of a thing, tasks of a group

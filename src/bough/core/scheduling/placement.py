@@ -2,7 +2,10 @@
 
 A wish is carried out as soon as the policy yields it, so the policy sees the world after each. Loose tasks that are
 alike and follow each other in the queue are sent as one batch.
-Rule: an unlawful wish is passed over; a policy that raises is replaced, for that turn, by placing in order.
+A policy that does not look at data hears of no more work of one kind once nobody has room: it is asked anew when
+somebody has.
+Rule: an unlawful wish is passed over, and the operator is told of one that names what does not exist; a policy that
+raises is replaced, for that turn, by placing in order.
 """
 
 from __future__ import annotations
@@ -12,20 +15,21 @@ from random import Random
 from typing import cast
 
 from bough.core import lifecycle
-from bough.core.named_queues import capped
-from bough.core.records.affinity_index import AffinityIndex
-from bough.core.records.array_record import ArrayRecord, Record
+from bough.core.pilots.named_queues import capped
+from bough.core.records.array_record import ArrayRecord
+from bough.core.records.attempts import Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
+from bough.core.records.indexes.affinity_index import AffinityIndex, has_room, key_of
 from bough.core.records.task_record import TaskRecord
 from bough.core.scheduling.chaining import can_go_together, has_chain, send_chain, send_order
 from bough.core.scheduling.view import StateView, find_offer
 from bough.core.state import State
 from bough.errors import BoughError
+from bough.model.arrays.runtimes import MAX_BACKLOG, TRUST, most_together, span_size
 from bough.model.events import facts
 from bough.model.events.facts import Fact
 from bough.model.events.orders import Order, SendSpan
-from bough.model.ids import BlobId, RecordId, Seconds, SpanId
-from bough.model.runtimes import MAX_BACKLOG, TRUST, most_together, span_size
+from bough.model.ids import BlobId, RecordId, Seconds, SpanId, number_of
 from bough.model.tasks import ArraySpec, TaskSpec
 from bough.policy.interface import Place
 from bough.policy.list_scheduling import in_order
@@ -50,6 +54,9 @@ class Placement:
             state.affinity.take_up()
         if state.waiting and state.open_executors:
             self._ask(now)
+            while state.affinity is not None and state.affinity.has_slid and state.waiting and state.open_executors:
+                state.affinity.has_slid = False
+                self._ask(now)
         return self._facts
 
     def _ask(self, now: Seconds) -> None:
@@ -66,9 +73,9 @@ class Placement:
         finally:
             view.give_back()
 
-    def follow(self, view: StateView, wishes: Iterable[Place]) -> None:
+    def follow(self, view: StateView, wishes: Iterable[Place]) -> None:  # noqa: C901 called for every task
         """Carry out the lawful ones of a policy's wishes."""
-        refused, affinity = 0, self.state.affinity
+        refused, impossible, affinity = 0, False, self.state.affinity
         records, executors = self.state.records, self.state.executors
         for wish in wishes:
             offer, view.offer = view.offer, None
@@ -83,7 +90,17 @@ class Placement:
                 offer = find_offer(self.state, wanted, there, wish.start) if known else None  # type: ignore[arg-type]
                 if offer is None:
                     refused += 1
+                    if not known and not impossible:
+                        impossible = True
+                        self.state.complaints.append(
+                            f"the policy wished the impossible: task {number_of(wish.record)} on executor"
+                            f" {wish.executor}, and one of them does not exist"
+                        )
                     if refused > _MOST_REFUSED:
+                        self.state.complaints.append(
+                            f"the policy was not asked further in this turn: none of {_MOST_REFUSED} wishes in a row"
+                            " could be carried out"
+                        )
                         break
                     continue
             executor: ExecutorRecord = offer.executor  # type: ignore[assignment] # what a policy sees as one is a record
@@ -100,7 +117,21 @@ class Placement:
                 self._place_elements(record, executor, wish.count, wish.start, fits=fits)  # type: ignore[arg-type]
             if affinity is not None and affinity.is_used:
                 affinity.asked(executor, self.state.now)
+                affinity.announcements.served(executor.id, self.state.now)
+                if not has_room(executor):  # it stands last when it has room again
+                    affinity.roomy.pop(executor.id, None)
             self._update_open(executor, fits=fits)
+            if affinity is None and self._is_full():
+                break
+
+    def _is_full(self) -> bool:
+        """Whether nobody has room for the one kind of work that waits: no look at more of it would find somebody."""
+        state = self.state
+        waiting, open_ = state.waiting, state.open_executors
+        if len(waiting) != 1 or state.vacant.first(open_) is not None or state.room.first(open_) is not None:
+            return False
+        (only,) = waiting
+        return only.needs.cores > 0
 
     def _update_open(self, executor: ExecutorRecord, *, fits: bool) -> None:
         """An executor was given something: it may take nothing more, or be the last to be looked at."""
@@ -111,6 +142,8 @@ class Placement:
             state.open_executors.pop(executor.id, None)
         elif not fits and len(state.open_executors) > 1:  # others shall have their share of what waits
             state.open_executors[executor.id] = state.open_executors.pop(executor.id)
+            state.vacant.opened(executor.id)
+            state.room.opened(executor.id)
 
     def _place_elements(
         self, record: ArrayRecord, executor: ExecutorRecord, count: int, first: int, *, fits: bool
@@ -132,9 +165,9 @@ class Placement:
         span = SpanId(state.last_span + 1)
         fact = facts.Placed(span, RecordId(record.id), start, stop, attempt, executor.id, not fits)
         self._facts.append(fact)
-        if state.affinity is not None and record.spec.reads is not None:
-            note_data(state.affinity, fact, record, executor)
         lifecycle.place_elements(state, fact, record, executor)
+        if state.affinity is not None and record.spec.reads is not None:
+            note_data(state.affinity, state.spans[span])
         pages = record.pages(start, stop)
         spec: ArraySpec | TaskSpec = record.spec_for_executors
         if record.queue.needs.queue:
@@ -151,9 +184,9 @@ class Placement:
             span = SpanId(state.last_span + 1)
             fact = facts.Placed(span, record.id, 0, 1, record.attempt + 1, taker, queued)  # type: ignore[arg-type]
             note(fact)
-            if affinity is not None and record.own is not None and record.own.reads:
-                note_data(affinity, fact, record, executor)
             lifecycle.place_task(state, fact, record, executor)
+            if affinity is not None and record.own is not None and record.own.reads:
+                note_data(affinity, state.spans[span])
             chain = record.dependents is not None and executor.bound is None and has_chain(state, record, executor)
             if together and (chain or len(together) >= most or not can_go_together(state, together[0], record)):
                 order(send_order(state, executor, first, together))
@@ -180,11 +213,20 @@ def _batch_size(record: TaskRecord, executor: ExecutorRecord, state: State) -> i
     return min(span_size(runtime, len(record.queue), state.cores, state.pickup) - 1, by_load, by_count)
 
 
-def note_data(affinity: AffinityIndex, fact: facts.Placed, record: Record, executor: ExecutorRecord) -> None:
+def note_data(affinity: AffinityIndex, span: Span) -> None:
     """Tasks with declared inputs were placed: they wait no more; how much of their data was there is remembered."""
-    for element in range(fact.start, fact.stop):
-        unit = affinity.units.pop((record.id, element), None)
-        if unit is not None and element == fact.start:
-            here, total = affinity.measure(unit, affinity.place_of(executor))
+    record, executor = span.record, span.executor
+    units, announcements = affinity.units, affinity.announcements
+    for element in range(span.start, span.stop):
+        key = key_of(record, element)
+        unit = units.pop(key, None)
+        announcements.placed(key, executor.id)
+        if unit is None:
+            continue
+        if affinity.patience:
+            affinity.took_turn(unit)
+        if element == span.start and (place := affinity.place_of(executor)) is not None:
+            here = affinity.here(unit, place)
             if here:
-                affinity.remember(fact.span, here, total)
+                span.data = here, unit.total
+        affinity.left(unit)

@@ -17,8 +17,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
-from bough.core import pilots
 from bough.core.lifecycle import executor_drained
+from bough.core.pilots import pilots
 from bough.core.records.pilot_record import PilotRecord
 from bough.core.records.site_record import SiteRecord
 from bough.core.scheduling import successors
@@ -28,13 +28,14 @@ from bough.model.events import facts
 from bough.model.events.facts import Fact
 from bough.model.events.orders import AskForPilot, CancelPilot, Order
 from bough.model.ids import Seconds
-from bough.model.resources import Needs
-from bough.model.site_specs import PilotId, least_pilots, pilot_cores
+from bough.model.sites.resources import Needs
+from bough.model.sites.site_specs import PilotId, least_pilots, pilot_cores
 from bough.policy.interface import AskAgain, AskFor, Coming, Demand, ProvisioningPolicy, Refrain, Release
 from bough.policy.shortage import LEAST
 
 PERIOD: Final = 1.0  # seconds between two times that the policy is asked because of what is ready
 _LONGEST: Final = 1000  # characters of a reason
+_MOST_IDLE: Final = 1000  # wishes in a row that change nothing, besides some for each site and pilot
 _HOUR: Final = 3600.0
 _ROUND: Final = 1e-9
 
@@ -277,8 +278,17 @@ class _Desk:
     def ask_policy(self, policy: ProvisioningPolicy, own: Collection[str] | None) -> None:
         """Do what a policy wishes for its own sites; None: for all."""
         try:
+            idle, most = 0, _MOST_IDLE + 2 * len(self._state.defined_sites) + len(self._state.pilots)
             for wish in policy.provision(_View(self._state, own)):
+                done = len(self.written)
                 self._carry_out(wish, own)
+                idle = 0 if len(self.written) > done else idle + 1
+                if idle > most:
+                    self._state.complaints.append(
+                        f"the provisioning policy was not asked further in this turn: none of {most} wishes in a row"
+                        " brought or ended a pilot"
+                    )
+                    break
         except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the machine
             text = f"the provisioning policy failed and was passed over for this turn: {error!r}"
             self._state.complaints.append(text)

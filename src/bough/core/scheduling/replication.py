@@ -17,13 +17,13 @@ from random import Random
 from typing import cast
 
 from bough.core import lifecycle
-from bough.core.named_queues import capped
+from bough.core.pilots.named_queues import capped
 from bough.core.populations import populations_of
-from bough.core.records.affinity_index import files_read
 from bough.core.records.array_record import RUNNING, ArrayRecord
 from bough.core.records.executor_record import ExecutorRecord
-from bough.core.records.ready_queue import ReadyQueue
-from bough.core.records.replicas import Candidate
+from bough.core.records.indexes.affinity_index import files_read
+from bough.core.records.indexes.ready_queue import ReadyQueue
+from bough.core.records.indexes.replicas import Candidate
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State, TimerKind
 from bough.errors import BoughError
@@ -81,18 +81,21 @@ def _follow(
 ) -> None:
     refused = 0
     for wish in policy.replicate(view):
+        found = None
         if isinstance(wish, AskAgain):
             view.ask_at(wish.when)
-            continue
-        found = view.lawful(wish)
+        elif (found := view.lawful(wish)) is not None:
+            refused = 0
+            written.append(_send(state, *found, wish.reason, orders))
+            view.took(found[1])
         if found is None:
             refused += 1
             if refused > _MOST_REFUSED:
+                state.complaints.append(
+                    f"the replication policy was not asked further in this turn: none of {_MOST_REFUSED} wishes in a"
+                    " row made a replica"
+                )
                 return
-            continue
-        refused = 0
-        written.append(_send(state, *found, wish.reason, orders))
-        view.took(found[1])
 
 
 def _send(

@@ -15,7 +15,7 @@ from bough.core.records.pilot_record import PilotRecord
 from bough.core.records.site_record import SiteRecord
 from bough.core.state import State
 from bough.model.ids import Seconds
-from bough.model.site_specs import drains_before
+from bough.model.sites.site_specs import drains_before
 from bough.policy.interface import PilotSite, ProvisioningView
 from bough.policy.shortage import LEAST
 

@@ -7,21 +7,22 @@ Rule: a question changes no answer. What a policy wants left out belongs to the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from random import Random
 from typing import Final, cast
 
 from bough.core.data.data_index import ORIGIN, DataIndex, HostRecord
-from bough.core.records.affinity_index import AffinityIndex, Unit, has_room
 from bough.core.records.array_record import READY, ArrayRecord, Record
 from bough.core.records.executor_record import ExecutorRecord
-from bough.core.records.ready_queue import Entry, LimitTree, ReadyQueue, is_valid
+from bough.core.records.indexes.affinity_index import AffinityIndex, Unit, has_room
+from bough.core.records.indexes.ready_queue import Entry, LimitTree, ReadyQueue, is_valid
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
+from bough.model.arrays.runtimes import SHORT
 from bough.model.ids import Seconds
-from bough.model.resources import Needs
-from bough.policy.interface import DataMatch, DataTask, Demand, ExecutorView, HolderView, Offer, ReadyWork
+from bough.model.sites.resources import Needs
+from bough.policy.interface import DataMatch, DataTask, Demand, ExecutorView, HolderView, Offer, PlanNotes, ReadyWork
 
 _EXECUTORS: Final = 8  # of a host that are asked when one of them may want work
 _ALIKE: Final = 4  # tasks of one array that are candidates at a time, if they are all alike
@@ -55,39 +56,56 @@ class StateView:
         """What is ready, best first."""
         return StateScan(self, self._state)
 
-    def executor_for(self, work: ReadyWork, excluding: frozenset[int] | set[int] = frozenset()) -> Offer:
+    def executor_for(  # noqa: C901 called for every task
+        self, work: ReadyWork, excluding: frozenset[int] | set[int] = frozenset()
+    ) -> Offer:
         """The executor that has been open the longest and would take a task of this work."""
         record: Record = work  # type: ignore[assignment] # what a policy sees as work is a record
         state = self._state
         queue = record.queue
         if (queue.limits or queue.named.bounded) and queue.spare <= 0:
             return Offer(work, None, False, True)
+        open_ = state.open_executors
+        is_short = 0 < record.runtime.mean <= SHORT  # others wait nowhere but in the queue
+        if queue.cores:  # the first one will do, or there is none
+            first = state.vacant.first(open_)
+            if first is None:
+                if not is_short:
+                    self.offered_element = -1
+                    return Offer(work, None, False, False)
+            elif not (
+                excluding or queue.place or record.avoid or first.bound is not None or first.until
+            ) and first.fits(record):
+                self.offered_element = -1
+                offer = self.offer = Offer(work, first, True)
+                return offer
         place = queue.place if queue.place in state.hosts else ""
         avoided = state.avoided_by(record) if record.avoid else ()
-        later: ExecutorRecord | None = None
+        offer = Offer(work, None, False, False)
         barred = False
         parked: list[ExecutorRecord] = []
-        for executor in self._with_room() if queue.cores else state.open_executors.values():
-            if executor.bound is not None and executor.bound.reached() is not None:
-                parked.append(executor)
-                continue
-            if excluding and executor.id in excluding:
-                continue
-            late = executor.until and not executor.ends_before(record, self._now)
-            if late or executor.id in avoided or (place and executor.host != place):
-                barred = True
-                continue
-            if executor.fits(record):
-                offer = self.offer = Offer(work, executor, True)
+        passes = (state.vacant, state.room) if is_short else (state.vacant,)
+        for number, room in enumerate(passes):
+            for executor in room.having(open_) if queue.cores else open_.values():
+                if executor.bound is not None and executor.bound.reached() is not None:
+                    parked.append(executor)
+                    continue
+                if excluding and executor.id in excluding:
+                    continue
+                late = executor.until and not executor.ends_before(record, self._now)
+                if late or executor.id in avoided or (place and executor.host != place):
+                    barred = True
+                    continue
+                fits = executor.fits(record)
+                if fits or (number and executor.takes_backlog(record)):
+                    offer = self.offer = Offer(work, executor, fits)
+                    break
+            if offer.executor is not None:
                 break
-            if later is None and executor.takes_backlog(record):
-                later = executor
         else:
             offer = Offer(work, None, False, barred)
-            if later is not None:
-                offer = self.offer = Offer(work, later, False)
         self.offered_element = -1
-        for executor in parked:
+        for executor in dict.fromkeys(parked):
             state.park(executor, executor.bound.reached())  # type: ignore[union-attr, arg-type]
         return offer
 
@@ -98,7 +116,10 @@ class StateView:
     def most_free(self, needs: Needs) -> ExecutorView | None:
         """The executor with the most free cores, among those that could ever fit these needs."""
         could_fit = self._state.named_queues.could_fit
-        able = [executor for executor in self._state.open_executors.values() if could_fit(executor, needs)]
+        open_ = self._state.open_executors
+        if self._state.room.first(open_) is None:
+            return None
+        able = [executor for executor in self._state.room.having(open_) if could_fit(executor, needs)]
         return max(able, key=lambda executor: executor.cores_free) if able else None
 
     def demand(self) -> Iterator[Demand]:
@@ -114,12 +135,15 @@ class StateView:
     def _with_room(self) -> Iterable[ExecutorRecord]:
         """The executors that may take something; if files are declared, none is among them that is full."""
         affinity, there = self._state.affinity, self._state.open_executors
-        return affinity.with_room(there) if affinity is not None and affinity.is_used else there.values()
+        return affinity.all_with_room(there) if affinity is not None and affinity.is_used else there.values()
 
     @property
     def has_room(self) -> bool:
         """Whether any executor may take something."""
-        return any(True for _ in self._with_room())
+        affinity, there = self._state.affinity, self._state.open_executors
+        if affinity is None or not affinity.is_used:
+            return bool(there)
+        return any(number in there and has_room(executor) for number, executor in affinity.roomy.items())
 
     def ask_again(self, when: Seconds) -> None:
         """Ask the policy again at a time, whatever happens until then."""
@@ -189,6 +213,8 @@ def find_offer(state: State, record: Record, executor: ExecutorRecord, element: 
 class StateDataView:
     """Where the inputs of ready tasks are: see `DataView`."""
 
+    _refused = False  # a task could not go where it was to go, since this was last set
+
     def __init__(self, view: StateView, state: State, affinity: AffinityIndex) -> None:
         self._view = view
         self._state = state
@@ -199,49 +225,80 @@ class StateDataView:
         """Whether any host holds anything at all."""
         return self._state.data.pairs > 0
 
-    def openings(self) -> list[ExecutorView]:
-        """Executors that may take something, where some ready task has data."""
+    def openings(self, *, for_most: bool = False) -> Iterator[ExecutorView]:
+        """Executors that may take something, where some ready task has data; `for_most`: see `DataView`."""
         affinity = self._affinity
-        return [
-            executor
-            for executor in affinity.with_room(self._state.open_executors)
-            if (place := affinity.place_of(executor)) is not None and place.wanted
-        ]
+        outdone = affinity.outdone.places if for_most else ()
+        for executor in affinity.all_with_room(self._state.open_executors):
+            place = affinity.place_of(executor)
+            if place is not None and place.wanted and place.name not in outdone:
+                yield executor
 
     def best_here(self, executor: ExecutorView, accept: Callable[[DataMatch], bool] | None = None) -> DataMatch | None:
         """The task that has the most of its input where an executor is, among some that could go there now."""
         affinity, record = self._affinity, self._state.executors[executor.id]
-        place = affinity.place_of(record)
-        if place is None or not has_room(record):
+        place = affinity.place_of(record) if has_room(record) else None
+        if place is None:
             return None
-        view, offer = self._view, None
+        view, offer, measure, ranked = self._view, None, affinity.here, affinity.has_priorities
         best: DataMatch | None = None
-        best_key = (0, 0)
+        best_here, best_priority = 0, 0
         for units in affinity.candidates(place):
             for unit in units:
-                here, total = affinity.measure(unit, place)
-                key = unit.work.priority, here
-                if (best is None or key > best_key) and self.could_go(unit, executor):
-                    match = DataMatch(unit, here, total)
+                priority = unit.work.priority if ranked else 0
+                bound = best_here if best is not None and priority == best_priority else -1
+                if (best is not None and priority < best_priority) or (
+                    unit.total <= bound and unit.contents is not None
+                ):
+                    continue  # it cannot have more here than in all
+                here = measure(unit, place)
+                if here <= bound:
+                    continue
+                if self._could_go(unit, record):
+                    match = DataMatch(unit, here, unit.total)
                     if accept is not None and not accept(match):
                         continue
-                    best, best_key, offer = match, key, view.offer
-                    if here == total and not unit.work.priority:
+                    best, best_here, best_priority, offer = match, here, priority, view.offer
+                    if here == unit.total and not priority:
                         return best
         if best is not None:
             view.offer, view.offered_element = offer, best.task.element
         return best
 
+    def most_here(self, executor: ExecutorView) -> DataMatch | None:
+        """As `best_here`, of the tasks of whose input no other place has more."""
+        affinity, record = self._affinity, self._state.executors[executor.id]
+        place = affinity.place_of(record) if has_room(record) else None
+        if place is None or place.name in affinity.outdone.places:
+            return None
+        better: list[tuple[int, Sequence[int]]] = []  # hosts that have more, and the contents of each task
+
+        def accept(found: DataMatch) -> bool:
+            unit, here = cast("Unit", found.task), found.here
+            if here >= found.total:
+                return True
+            if not affinity.can_be_outdone:
+                return here >= affinity.most_held(unit)
+            host = affinity.better_host(unit, cast("int", here))
+            better.append((host, affinity.contents_of(unit)))
+            return host < 0
+
+        self._refused = False
+        found = self.best_here(executor, accept)
+        if found is None and better and not self._refused and affinity.can_be_outdone:
+            affinity.outdone.note(place.name, affinity.wanted_at(place), better)
+        return found
+
     def some_here(self, executor: ExecutorView, most: int) -> list[DataMatch]:
         """Some tasks that have input where an executor is and could go there now."""
-        affinity = self._affinity
-        place = affinity.place_of(self._state.executors[executor.id])
+        affinity, record = self._affinity, self._state.executors[executor.id]
+        place = affinity.place_of(record) if self.has_room(executor) else None
         found: list[DataMatch] = []
-        if place is not None and self.has_room(executor):
+        if place is not None:
             for units in affinity.candidates(place):
                 for unit in units:
-                    if self.could_go(unit, executor):
-                        found.append(DataMatch(unit, *affinity.measure(unit, place)))
+                    if self._could_go(unit, record):
+                        found.append(DataMatch(unit, affinity.here(unit, place), unit.total))
                         if len(found) >= most:
                             return found
         return found
@@ -255,8 +312,8 @@ class StateDataView:
         """Bytes a second that travelled to the host of an executor."""
         data = self._state.data
         host = data.host_of(self._state.executors[executor.id])
-        own = [rate.rate for rate in host.rates.values() if rate.rate] if host is not None else []
-        return max(own or [rate.rate for rate in data.rates.values()], default=0.0)
+        own = max([rate.rate for rate in host.rates.values()]) if host is not None and host.rates else 0.0
+        return own or max([rate.rate for rate in data.rates.values()], default=0.0)
 
     def candidates(self, most: int) -> list[DataTask]:
         """The first ready tasks, with and without inputs, in order of submission."""
@@ -264,7 +321,7 @@ class StateDataView:
         for looked, work in enumerate(self._view.ready(), 1):
             if not work.has_inputs:
                 record: Record = work  # type: ignore[assignment]
-                unit = Unit(record, -1, (), self._view.now)
+                unit = Unit(record, -1, self._view.now)
                 found += [unit] * min(work.ready, _ALIKE)
             if looked >= most or len(found) >= 2 * most:
                 break
@@ -287,11 +344,17 @@ class StateDataView:
     @property
     def has_unheld(self) -> bool:
         """Whether there may be a task whose input nobody holds."""
-        return bool(self._affinity.unheld())
+        return self._affinity.first_unheld(lambda _: True) is not None
 
     def unheld(self, executor: ExecutorView) -> DataTask | None:
         """The task that became ready first and could go to an executor, of those whose input nobody holds."""
-        return next((unit for unit in self._affinity.unheld() if self.could_go(unit, executor)), None)
+        record = self._state.executors[executor.id]
+        return self._affinity.first_unheld(lambda unit: self._could_go(unit, record)) if has_room(record) else None
+
+    @property
+    def owed(self) -> int:
+        """How many turns those that became ready first are owed."""
+        return self._affinity.owed
 
     def waiting(self) -> Iterator[DataTask]:
         """Ready tasks with declared inputs, in the order they became ready."""
@@ -299,9 +362,12 @@ class StateDataView:
 
     def match(self, task: DataTask, executor: ExecutorView) -> DataMatch:
         """How much of the input of a task is where an executor is."""
-        place = self._affinity.place_of(self._state.executors[executor.id])
-        here, total = self._affinity.measure(cast("Unit", task), place)
-        return DataMatch(task, here, total)
+        affinity, unit = self._affinity, cast("Unit", task)
+        place = affinity.place_of(self._state.executors[executor.id])
+        if place is None:
+            return DataMatch(task, *affinity.measure(unit, None))
+        here = affinity.here(unit, place)
+        return DataMatch(task, here, unit.total)
 
     def holders(self, task: DataTask) -> list[HolderView]:
         """Where input of a task is."""
@@ -318,6 +384,53 @@ class StateDataView:
         """The most of a task's input that any place holds."""
         return self._affinity.most_held(cast("Unit", task))
 
+    def best_taker(
+        self, task: DataTask, most: int, accept: Callable[[ExecutorView], bool] | None = None
+    ) -> ExecutorView | None:
+        """The one of some executors with room that has the most of a task's input, or else the first."""
+        affinity, unit = self._affinity, cast("Unit", task)
+        if affinity.tells_hosts_apart(unit):
+            return self._best_holder(unit, accept) or self._most_of(unit, most, accept, may_hold=False)
+        return self._most_of(unit, most, accept, may_hold=True)
+
+    def _best_holder(self, unit: Unit, accept: Callable[[ExecutorView], bool] | None) -> ExecutorRecord | None:
+        """The executor with room that has the most of a task's input, if any has some; of equals the first."""
+        affinity, open_, hosts = self._affinity, self._state.open_executors, self._state.data.by_number
+        scores = affinity.held_by_hosts(unit)
+        for amount in sorted(set(scores.values()), reverse=True):
+            takers: dict[int, Offer | None] = {}  # by executor
+            for number in [number for number, held in scores.items() if held == amount]:
+                host = hosts[number]
+                for one in host.executors if host is not None else ():
+                    executor = affinity.roomy.get(one) if one in open_ else None
+                    if executor is None or not has_room(executor) or not self._could_go(unit, executor):
+                        continue
+                    if accept is None or accept(executor):
+                        takers[one] = self._view.offer
+            if takers:
+                first = next(iter(takers)) if len(takers) == 1 else next(one for one in affinity.roomy if one in takers)
+                self._view.offer, self._view.offered_element = takers[first], unit.element
+                return affinity.roomy[first]
+        return None
+
+    def _most_of(
+        self, unit: Unit, most: int, accept: Callable[[ExecutorView], bool] | None, *, may_hold: bool
+    ) -> ExecutorRecord | None:
+        """As `best_taker`, by asking each executor; `may_hold`: some may have something of the task's input."""
+        affinity = self._affinity
+        best: ExecutorRecord | None = None
+        offer: Offer | None = None
+        best_here = -1
+        for executor in islice(affinity.with_room(self._state.open_executors), most):
+            here = affinity.here(unit, affinity.place_of(executor)) if may_hold else 0
+            if here > best_here and self._could_go(unit, executor) and (accept is None or accept(executor)):
+                best, best_here, offer = executor, here, self._view.offer
+                if here >= unit.total or not may_hold:
+                    break
+        if best is not None:
+            self._view.offer, self._view.offered_element = offer, unit.element
+        return best
+
     def has_room(self, executor: ExecutorView) -> bool:
         """Whether an executor may take something."""
         record = self._state.executors[executor.id]
@@ -329,22 +442,32 @@ class StateDataView:
         place = affinity.place_of(self._state.executors[executor.id])
         return affinity.soonest_cost(cast("Unit", task), place, rate, self._view.now, latest)
 
-    def executor_at(self, task: DataTask, place: str) -> ExecutorView | None:
-        """An executor at a place that would take a task now."""
-        known = self._affinity.places().get(place)
-        if known is None:
-            return None
-        open_ = self._state.open_executors
-        there = (open_[number] for host in known.hosts.values() for number in host.executors if number in open_)
-        return next((executor for executor in there if self.could_go(task, executor)), None)
+    def where_most_is(self, task: DataTask) -> ExecutorView | None:
+        """An executor that would take a task now, at a place of whose input no other has more."""
+        affinity, unit, executors = self._affinity, cast("Unit", task), self._state.open_executors
+        hosts: Iterable[HostRecord | None]
+        if affinity.can_be_outdone:
+            by_number = self._state.data.by_number
+            hosts = [by_number[number] for number in affinity.hosts_with_most(unit)]
+        else:
+            amounts = affinity.holders(unit)
+            most, places = max(amounts.values(), default=0), affinity.places()
+            hosts = [host for name, has in amounts.items() if has == most for host in places[name].hosts.values()]
+        there = (executors[number] for host in hosts if host for number in host.executors if number in executors)
+        return next((executor for executor in there if self._could_go(unit, executor)), None)
 
     def could_go(self, task: DataTask, executor: ExecutorView) -> bool:
         """Whether a task could be placed with an executor now."""
-        work: Record = task.work  # type: ignore[assignment]
-        offer = find_offer(self._state, work, self._state.executors[executor.id], task.element)
+        return self._could_go(cast("Unit", task), self._state.executors[executor.id])
+
+    def _could_go(self, unit: Unit, executor: ExecutorRecord) -> bool:
+        offer = find_offer(self._state, unit.work, executor, unit.element)
         if offer is None:
+            self._refused = True
+            if unit.element >= 0 and not unit.is_ready:
+                self._affinity.left(unit)
             return False
-        self._view.offer, self._view.offered_element = offer, task.element
+        self._view.offer, self._view.offered_element = offer, unit.element
         return True
 
     def missing(self, task: DataTask, executor: ExecutorView) -> tuple[int, Seconds]:
@@ -361,16 +484,44 @@ class StateDataView:
             seconds += travel_time(data, content, size, host)
         return missing, seconds
 
+    def expected_output(self, task: DataTask) -> int:
+        """Bytes of outputs that a task of its template leaves."""
+        return self._affinity.expected_output(cast("Unit", task).work)
+
+    def return_time(self, task: DataTask, executor: ExecutorView) -> Seconds:
+        """How long the expected output of a task would travel home: as fast as what came from there."""
+        size, data = self.expected_output(task), self._state.data
+        host = data.host_of(self._state.executors[executor.id]) if size else None
+        rate = data.rate_between(ORIGIN, host) if host is not None else None
+        return rate.latency + size / rate.rate if rate is not None and rate.rate else 0.0
+
+    def true_run_time(self, task: DataTask, executor: ExecutorView) -> Seconds | None:
+        """How long a task will run where an executor is, if a simulator knows."""
+        foresight = self._state.policies.foresight
+        return foresight(task.work.id, max(0, task.element), executor.host) if foresight is not None else None
+
+    def notes(self, task: DataTask) -> PlanNotes:
+        """What the policy remembers of a task's workflow."""
+        return self._affinity.notes(cast("Unit", task).run)
+
     def next_arrivals(self, most: int) -> list[tuple[Seconds, ExecutorView]]:
         """The executors that may ask for work next, and when."""
         return self._affinity.arrivals(most, self._view.now)  # type: ignore[return-value]
 
 
 def travel_time(data: DataIndex, content: int, size: int, host: HostRecord) -> Seconds:
-    """How long a content would travel to a host: from the fastest of some holders, or from the origin; 0: unknown."""
+    """How long a content would travel to a host: from the fastest of some holders, or from the origin; 0: unknown.
+
+    What came from a holder's host counts, or else how fast peers are, if it is at the same site: another site may be
+    far away, or not be reached at all, and is expected to be no faster than the origin.
+    """
     sources = [data.by_number[number] for number in islice(data.holders(content), _SOURCES)]
-    rates = [data.rate_between(source.host if source is not None else "", host) for source in sources]
-    rates = rates or [data.rate_between(ORIGIN, host)]
+    rates = [
+        data.rate_between(source.host, host) if source.site == host.site else host.rates.get(source.host)
+        for source in sources
+        if source is not None
+    ]
+    rates.append(data.rate_between(ORIGIN, host))
     times = [rate.latency + size / rate.rate for rate in rates if rate is not None and rate.rate]
     return min(times, default=0.0)
 
@@ -456,11 +607,12 @@ class StateScan:
         waiting, touched = fair.waiting, fair.touched
         for entry in reversed(self._taken):  # the last one taken goes back first, so that all keep their order
             record = entry[4]
+            queue = record.queue
             if record.ready:
-                record.queue.put_back(entry)
+                queue.put_back(entry)
             elif is_valid(entry):
                 record.queue_key = ()
-            root = record.queue.root
+            root = queue.root if queue.limits else queue
             if not root:
                 fair.forget(root)
             elif root not in touched:

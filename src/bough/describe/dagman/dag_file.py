@@ -16,7 +16,7 @@ from bough.describe.dagman.submit_description import Submit, assignments, joined
 from bough.describe.plan import MOST_DEEP, NOWHERE, Where
 from bough.describe.source_files import read_file
 from bough.errors import InvalidWorkload, UserError, did_you_mean
-from bough.model.plurals import counted
+from bough.model.texts.plurals import counted
 
 ALL = "ALL_NODES"
 MOST_FILES = 10_000  # that one workflow is made of

@@ -11,7 +11,7 @@ import pickle
 from collections.abc import Iterable
 from typing import Any, Final
 
-from bough.model.commands.command import CommandTemplate, decode_call, decode_template
+from bough.model.commands.command import CommandCall, CommandTemplate, decode_call, decode_template
 from bough.model.commands.rendering import row_files
 from bough.model.ids import BlobId
 from bough.model.tasks import Kind
@@ -41,6 +41,12 @@ def _local(paths: Iterable[str]) -> list[str]:
     return [path for path in dict.fromkeys(paths) if path.startswith("/")]
 
 
+def _early(call: CommandCall) -> list[str]:
+    """Of a command's files those that can be brought before it begins: what is put is sent when it does."""
+    put = {one.local for one in call.transfers if one.kind == "put"}
+    return [path for path in _local(call.reads) if path not in put]
+
+
 class DeclaredInputs:
     """See the module. `blobs`: those of the executor."""
 
@@ -54,7 +60,7 @@ class DeclaredInputs:
             return []
         try:
             if not run.is_array:
-                return [] if run.payload_path else _local(decode_call(run.payload).reads)
+                return [] if run.payload_path else _early(decode_call(run.payload))
             template, row = self._make(run.body, decode_template), self._row(run, index)
             if not isinstance(template, CommandTemplate) or row is None:
                 return []

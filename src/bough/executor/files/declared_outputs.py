@@ -12,17 +12,19 @@ stranger's file. Where a file system keeps no such attributes, the same bytes ar
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import stat
 from collections.abc import Collection, Iterator, Sequence
 
-from bough.executor.disk_space_wait import lacks_space
+from bough.executor.host.disk_space_wait import lacks_space
 from bough.folder_state import folder_state
 from bough.model.files import hidden_path, matches
 from bough.model.outcomes import Output, kept_time
 
 _SIGNATURE = "user.bough.task"
+_LONGEST = 4096  # characters of a path that the kernel takes
 
 
 class Outputs:
@@ -69,6 +71,8 @@ class Outputs:
                 remove(path)  # of an earlier run or attempt: what is there at the end is the command's
             self._before[path] = _identity(path)
             folder = os.path.dirname(path)
+            if len(folder) > _LONGEST:  # `makedirs` calls itself for each folder of it
+                raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), folder[:100])
             if folder and not os.path.isdir(folder):
                 os.makedirs(folder, exist_ok=True)
             first = attempt if self._is_replica else 1
@@ -80,7 +84,7 @@ class Outputs:
         return [path for slot, path in self.hidden.items() if slot not in self._in_place]
 
     def _matching(self) -> Iterator[str]:
-        from bough.movers.globbing import expand  # few commands have patterns
+        from bough.movers.local import expand  # few commands have patterns
 
         for pattern in self._patterns:
             yield from expand(pattern)
@@ -211,8 +215,8 @@ def remove(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         return
-    except OSError:
-        if stat.S_ISDIR(os.lstat(path).st_mode):
+    except OSError:  # it is a folder, or a path that cannot be: too long, or below a file
+        if os.path.isdir(path):
             import shutil
 
             shutil.rmtree(path, ignore_errors=True)

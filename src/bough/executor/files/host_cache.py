@@ -4,7 +4,8 @@ A content is a file named by its digest. Its time of change is a mark made from 
 changes that time, and it is not used again. A content that comes is written to `DIGEST.part`, which its writer has
 locked: another executor that wants it waits for that one. To pin a content is to link it into a folder of the
 executor's own, so that a pin ends with its executor, also if that is killed; what has a second link is never evicted.
-When contents came and were used is in a ledger to which all append; it may be lost without harm.
+When contents came and were used is in a ledger to which all append; it may be lost without harm. The time of change of
+one empty file is when something was last removed while the disk was full.
 
 Rules: a content has its name only once it was compared with its digest. The bytes of all contents are at most the
 limit, but for those that are pinned; what is bigger than the limit is kept for its reader alone. No other user can
@@ -24,13 +25,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
+from queue import SimpleQueue
 from random import Random
 from typing import TYPE_CHECKING, Final
 
 from bough import private
 from bough.errors import SiteError
-from bough.executor.disk_space_wait import is_full
+from bough.executor.host.disk_space_wait import is_full, lacks_space
 from bough.filesystems import is_network_filesystem
+from bough.movers.local import mark_of
 from bough.policies.eviction.eviction_names import load_eviction
 from bough.wire.file_messages import DIGEST
 
@@ -40,14 +43,13 @@ if TYPE_CHECKING:
 LIMIT: Final = 10 << 30  # bytes kept, unless it is said otherwise
 _MODE: Final = 0o555  # read-only, and executable: a program may be among them
 _PART: Final = ".part"
-_LEDGER, _LOCK = "ledger", "lock"
+_LEDGER, _LOCK, _FULL = "ledger", "lock", "full"
 _STALE: Final = 3600.0  # seconds after which a part that nobody writes is removed
-_EPOCH: Final = 946_684_800  # marks are even seconds from then on: every file system can keep them
 _NAME = re.compile(rf"[0-9a-f]{{{2 * DIGEST}}}\Z")
 _MANY: Final = 1000  # contents from which on a little more is evicted than is needed
 _SLACK: Final = 64  # the part of the limit that is freed then
 _READ: Final = 1 << 20
-_BIG: Final = 4 << 20  # bytes of a content from which on its digest has a thread of its own
+_BIG: Final = 4 << 20  # bytes of a content from which on its digest has a thread of its own, and of its steps
 
 
 def default_place(work: str, *, is_pilot: bool) -> str:
@@ -70,11 +72,6 @@ def cache_folder(place: str) -> str:
     """The folder of this host's cache in a place that hosts may share."""
     mark = blake2b(os.fsencode(socket.gethostname()), digest_size=4).hexdigest()
     return os.path.join(os.path.abspath(place), f"bough-contents-{os.geteuid()}-{mark}")
-
-
-def mark_of(digest: bytes) -> int:
-    """The time of change, in seconds, of the file with this content."""
-    return _EPOCH + 2 * (int.from_bytes(digest[:4], "big") >> 4)
 
 
 class CacheEntry:
@@ -211,6 +208,8 @@ class HostCache:
             self._own = private.TemporaryFolder("pins", folder)
             pins = self._own.make()
             self._sweep()
+            if not os.path.lexists(f"{folder}/{_FULL}"):
+                self._mark_full(0.0)  # a full disk may not take a new file
         self.pins = pins
 
     def _make(self) -> None:
@@ -289,15 +288,23 @@ class HostCache:
                 os.utime(pinned, (time.time(), mark_of(digest)))
         return self._is_whole(pinned, digest, size)
 
-    def unpin(self, owner: object) -> None:
-        """An owner needs none of its contents any more."""
-        for digest in [digest for digest, owners in self._owners.items() if owner in owners]:
-            owners = self._owners[digest]
+    def release(self, digest: bytes, owner: object) -> bool:
+        """An owner needs one content no more; whether nobody here needs it now."""
+        owners = self._owners.get(digest)
+        if owners is not None:
             owners.discard(owner)
             if not owners:
                 del self._owners[digest]
+                self.frees()
                 with contextlib.suppress(OSError):
                     os.unlink(f"{self.pins}/{digest.hex()}")
+                return True
+        return False
+
+    def unpin(self, owner: object) -> list[bytes]:
+        """An owner needs none of its contents any more; those that nobody here needs now."""
+        own = [digest for digest, owners in self._owners.items() if owner in owners]
+        return [digest for digest in own if self.release(digest, owner)]
 
     def is_pinned(self, digest: bytes) -> bool:
         """Whether this executor needs it."""
@@ -356,8 +363,36 @@ class HostCache:
     # --- room --------------------------------------------------------------------------------------
 
     def make_space(self, newest: bytes) -> None:
-        """The disk is full: drop all that is not pinned."""
+        """The disk is full: drop all that is not pinned. Who was in want of space until then finds a mark of that."""
+        self._mark_full(time.time())
         self._make_room(newest, 0)
+
+    def frees(self) -> None:
+        """Something is about to be removed: if the disk is full until then, that is marked."""
+        if lacks_space(self.folder):
+            self._mark_full(time.time())
+
+    def _mark_full(self, when: float) -> None:
+        path = f"{self.folder}/{_FULL}"
+        with contextlib.suppress(OSError):
+            if not os.path.lexists(path):
+                os.close(private.opener(path, os.O_WRONLY | os.O_CREAT))
+            os.utime(path, (when, when))
+
+    def disk_size(self) -> int:
+        """The bytes that the disk has in all, whoever uses them."""
+        try:
+            state = os.statvfs(self.folder)
+        except OSError:
+            return 1 << 62
+        return state.f_blocks * state.f_frsize or 1 << 62  # some file systems do not say
+
+    def was_full_since(self, when: float) -> bool:
+        """Whether something was removed here since then while there was no space."""
+        try:
+            return os.lstat(f"{self.folder}/{_FULL}").st_mtime >= when
+        except OSError:
+            return False
 
     def _make_room(self, newest: bytes, limit: int) -> None:
         ledger = self._ledger
@@ -407,6 +442,7 @@ class HostCache:
         with contextlib.suppress(FileNotFoundError):
             if os.lstat(path).st_nlink > 1:
                 return False
+            self.frees()
             os.unlink(path)
         self._ledger.removed(digest)
         self.on_evicted(digest)
@@ -471,48 +507,55 @@ def _remove_if_stale(path: str) -> None:
 
 
 class _Sum:
-    """The digest of a file that grows at its end: of a big one it is computed in a thread, behind the writer."""
+    """The digest of a file that grows at its end: of a big one it is computed in a thread, behind the writer.
+
+    The thread takes big steps: each needs Python's lock twice, and on a busy machine the writer waits for a thread
+    that was put aside while it had the lock.
+    """
 
     def __init__(self, number: int, size: int) -> None:
         self._number = number
         self._sum = blake2b(digest_size=DIGEST)
-        self._done = self._there = 0
-        self._is_over = False
-        self._grown = threading.Condition()
+        self._there = self._told = 0
+        self._ends: SimpleQueue[int | None] = SimpleQueue()  # how far the file reaches; None: to here
         self._thread: threading.Thread | None = None
         if size >= _BIG:
             self._thread = threading.Thread(target=self._follow, daemon=True)
             self._thread.start()
+
+    @property
+    def reads_itself(self) -> bool:
+        """Whether what was written need not be handed over."""
+        return self._thread is not None
 
     def grow(self, count: int, data: memoryview | bytes) -> None:
         """Bytes were written."""
         if self._thread is None:
             self._sum.update(data)
             return
-        with self._grown:
-            self._there += count
-            self._grown.notify()
+        self._there += count
+        if self._there - self._told >= _BIG:
+            self._told = self._there
+            self._ends.put(self._there)
 
     def _follow(self) -> None:
-        while True:
-            with self._grown:
-                while self._done == self._there and not self._is_over:
-                    self._grown.wait()
-                there = self._there
-                if self._is_over and self._done == there:
-                    return
-            data = os.pread(self._number, min(_READ, there - self._done), self._done)
-            if not data:
-                return  # it was cut off: the digest will be another
-            self._sum.update(data)
-            self._done += len(data)
+        view, done = memoryview(bytearray(_BIG)), 0
+        while (end := self._ends.get()) is not None:
+            while done < end:
+                try:
+                    count = os.preadv(self._number, [view[: end - done]], done)
+                except OSError:
+                    count = 0
+                if not count:
+                    return  # it was cut off, or cannot be read: the digest will be another
+                self._sum.update(view[:count])
+                done += count
 
     def end(self) -> bytes:
         """The digest of all that was written."""
         if self._thread is not None:
-            with self._grown:
-                self._is_over = True
-                self._grown.notify()
+            self._ends.put(self._there)
+            self._ends.put(None)
             self._thread.join()
         return self._sum.digest()
 
@@ -555,6 +598,9 @@ class ArrivingContent:
         if there > self.size:
             self.restart()
             return
+        if self._sum.reads_itself:
+            self._sum.grow(there, b"")
+            self.written = there
         while self.written < there:
             data = os.pread(self._number, _READ, self.written)
             if not data:
@@ -602,6 +648,7 @@ class ArrivingContent:
     def drop(self) -> None:
         """Leave nothing."""
         if self._number >= 0:
+            self._cache.frees()
             with contextlib.suppress(OSError):
                 os.unlink(self._hidden)
             self._close()

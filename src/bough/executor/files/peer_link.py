@@ -19,6 +19,7 @@ from typing import Final
 
 from bough.errors import BoughError, ProtocolError
 from bough.executor.files.host_cache import HostCache, part_path
+from bough.model.ids import ExecutorId
 from bough.transport.dial import tune
 from bough.transport.tls import check_pin, client_context
 from bough.wire.file_messages import PeerHint
@@ -31,6 +32,7 @@ _BEGINS: Final = 10.0  # seconds that a peer may take to begin; it may just be g
 _EXPECTED: Final = 5.0  # seconds that a content may be awaited that is not there
 _IDLE: Final = 60.0  # seconds that a connection is kept for the next reading
 _POLL: Final = 0.005  # seconds between looks at a content that grows
+_EVICTED: Final = 4096  # contents that are remembered to have been given up
 _CHUNK: Final = 1 << 18
 _BACKLOG: Final = 64
 _HEAD: Final = 4
@@ -111,7 +113,8 @@ class PeerReader:
         return line
 
     def _ask(self, line: ssl.SSLSocket, hint: PeerHint, digest: bytes, span: range) -> None:
-        ask = AskContent(digest, span.start, len(span), self.reader, hint.until, hint.ticket)  # type: ignore[arg-type]
+        reader = hint.reader or ExecutorId(self.reader)
+        ask = AskContent(digest, span.start, len(span), reader, hint.until, hint.ticket)
         try:
             line.settimeout(_BEGINS)
             line.sendall(frame(ask))
@@ -124,7 +127,7 @@ class PeerReader:
             raise PeerFailure(f"{hint.address}:{hint.port}: {said}")
 
     def _receive(self, line: ssl.SSLSocket, view: memoryview) -> int:
-        """Fill a buffer, or as much as comes before it must be handed on."""
+        """Fill a buffer: what is handed on in small pieces costs more than it is worth to the next in a chain."""
         filled = 0
         try:
             while filled < len(view):
@@ -132,8 +135,6 @@ class PeerReader:
                 if not count:
                     raise PeerFailure("the peer hung up")
                 filled += count
-                if filled < len(view) and not line.pending() and filled > _CHUNK // 4:
-                    break
         except OSError as error:
             raise PeerFailure(f"the peer is lost: {error}") from error
         return filled
@@ -169,7 +170,11 @@ def _exactly(line: ssl.SSLSocket, size: int) -> bytes:
 
 
 class PeerServer:
-    """Serves the contents of a cache."""
+    """Serves the contents of a cache.
+
+    A reader may come before the content it was sent for, and waits for it. It may also come after the content was
+    evicted, when the server did not know yet: then it is told so at once, and goes to others.
+    """
 
     def __init__(self, listener: socket.socket, cache: HostCache) -> None:
         self._listener = listener
@@ -177,6 +182,20 @@ class PeerServer:
         self._context: ssl.SSLContext | None = None
         self._secret = b""
         self._streams = self._lines = threading.BoundedSemaphore(1)
+        self._evicted: dict[bytes, None] = {}  # and not ordered since; the oldest first
+        self._evicted_lock = threading.Lock()
+
+    def evicted(self, digest: bytes) -> None:
+        """A content was given up: nobody need wait for it."""
+        with self._evicted_lock:
+            self._evicted[digest] = None
+            if len(self._evicted) > _EVICTED:
+                del self._evicted[next(iter(self._evicted))]
+
+    def ordered(self, digest: bytes) -> None:
+        """A content will come."""
+        with self._evicted_lock:
+            self._evicted.pop(digest, None)
 
     def serve(self, context: ssl.SSLContext, secret: bytes, readers: int) -> None:
         """Be somebody from now on."""
@@ -252,7 +271,7 @@ class PeerServer:
             for path in (f"{self._cache.pins}/{digest.hex()}", part_path(self._cache.folder, digest)):
                 with contextlib.suppress(OSError):
                     return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            if time.monotonic() > until:
+            if digest in self._evicted or time.monotonic() > until:
                 return -1
             time.sleep(4 * _POLL)
 

@@ -18,11 +18,11 @@ from bough import private
 from bough.errors import BoughError
 from bough.executor.files.declared_outputs import remove
 from bough.executor.files.host_folders import host_folder, locked
-from bough.executor.machine_capacity import machine_attributes
-from bough.executor.processes import Unstartable
+from bough.executor.host.machine_capacity import machine_attributes
+from bough.executor.host.processes import Unstartable
 from bough.model.commands.command import CommandCall, Transfer
 from bough.model.commands.playpens import PLAYPEN, STORAGE, read_remote
-from bough.model.requirements import as_known, meets
+from bough.model.sites.requirements import as_known, meets
 
 
 class Playpen:

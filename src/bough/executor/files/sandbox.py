@@ -21,10 +21,11 @@ from msgspec.structs import replace
 
 from bough import private
 from bough.executor.files.declared_outputs import remove
-from bough.executor.processes import Unstartable
+from bough.executor.host.disk_space_wait import is_full
+from bough.executor.host.processes import Unstartable
 from bough.model.commands.command import CommandCall, Part, TemplateSlot
 from bough.model.files import OUTSIDE, absolute, leads_outside, place_inside
-from bough.model.outcomes import Output, Staged
+from bough.model.outcomes import Output, Staged, kept_time
 from bough.movers.folder_archive import BadArchive, PackedFolder, UnpackableFolder, pack_file, unpack_file
 from bough.movers.local import digest_of, put
 from bough.private import remove_tree
@@ -113,7 +114,8 @@ class Sandbox:
         except BadArchive as error:
             raise Unstartable(f"the sandbox cannot be made: {error}") from error
         except OSError as error:
-            raise Unstartable(f"the sandbox cannot be made: {error.filename}: {error.strerror}") from error
+            what = f"the sandbox cannot be made: {error.filename}: {error.strerror}"
+            raise Unstartable(what, full=is_full(error)) from error
 
     def _unpack(self, archive: str, place: str) -> None:
         """A folder at its place; of one that lies in another that was brought the other's part goes."""
@@ -154,9 +156,11 @@ class Sandbox:
                     continue
                 if not stat.S_ISREG(state.st_mode):
                     raise Unstartable(f"its output {slot} ({path}) is no plain file and cannot be sent")
-                made.append(MadeFile(path, digest_of(local), state.st_size, stat.S_IMODE(state.st_mode)))
+                mode, time = stat.S_IMODE(state.st_mode), kept_time(state.st_mtime_ns)
+                made.append(MadeFile(path, digest_of(local), state.st_size, mode, time=time))
             except OSError as error:
-                raise Unstartable(f"its output {slot} ({path}) cannot be read: {error.strerror}") from error
+                text = f"its output {slot} ({path}) cannot be read: {error.strerror}"
+                raise Unstartable(text, full=is_full(error)) from error  # a folder is packed beside itself
             where.append(local)
         return made, where
 

@@ -1,8 +1,10 @@
-"""Staging: inputs brought to workers whose tasks run in sandboxes, outputs stored at the server and cached here.
+"""Staging: inputs brought to workers whose tasks run in sandboxes; what they make is for `staged_outputs`.
 
 A workflow whose directory is seen here needs none of it. The executor asks the server what content an input has; a
-content that the host's cache lacks is brought by the transfer process (`transfer_client`), from peers or the server.
-Inputs of tasks that wait here are brought while others run. What the tasks of this executor need is pinned.
+content that the host's cache lacks is brought by the transfer process (`transfer_client`), from peers, the shared
+store of the site or the server.
+Inputs of tasks that wait here are brought while others run. What the tasks of this executor need is pinned. Inputs of
+tasks that may come are announced by the server: they are brought when no task waits for its own, and are not pinned.
 
 Rules: a request outlives connections: what was not answered is asked again when the server is back. One transfer serves
 all that want a content. What came and went is reported to the server when it happens, and all there is when it is back.
@@ -11,23 +13,24 @@ all that want a content. What came and went is reported to the server when it ha
 from __future__ import annotations
 
 import contextlib
-import os
+import time
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from msgspec.structs import replace
 
 from bough.errors import SiteError
-from bough.executor.descriptors import Descriptors
 from bough.executor.executor_options import ExecutorLifetime
+from bough.executor.files.host_contents import HostContents
 from bough.executor.files.sandbox import ExecutorFolder
+from bough.executor.files.staged_outputs import StagedOutputs
+from bough.executor.files.staging_requests import AnnouncedTask, Download, StagingRequest, StagingWorker
 from bough.executor.files.transfer_protocol import (
     BringContent,
     CacheEvents,
     CheckCopy,
     ContentBrought,
     FromTransfers,
-    KeepOutput,
     Listening,
     MorePeers,
     NeedPeers,
@@ -35,88 +38,42 @@ from bough.executor.files.transfer_protocol import (
     OriginPiece,
     OutputSeen,
     ServeAs,
+    SharedEvents,
 )
-from bough.executor.worker_protocol import InputsStaged, OutputsStored, StageInputs, StoreOutputs, ToWorker
-from bough.model.events.news import WorkFailed, WorkSucceeded
+from bough.executor.files.transfer_protocol import ListShared as ListStore
+from bough.executor.host.descriptors import Descriptors
+from bough.executor.host.disk_space_wait import is_full
+from bough.executor.worker_protocol import InputsStaged, OutputsStored, StageInputs
+from bough.model.events.news import WorkFailed, WorkStopped, WorkSucceeded
 from bough.model.ids import ExecutorId, SpanId
-from bough.model.outcomes import Cause, Failure, ResultFile
+from bough.model.sites.resources import show_bytes
 from bough.private import remove_tree
 from bough.wire.file_messages import (
-    DIGEST,
     PIECE,
-    STREAMS,
     CacheReport,
     CheckContent,
+    DropContent,
     FileLocated,
     FilePiece,
     FilesKept,
     FindPeers,
     GetPiece,
-    MadeFile,
-    OfferFiles,
+    InputsAnnounced,
+    ListShared,
     OfferPeer,
     PeerHint,
     PeerIdentity,
     WantFile,
     WorkDirectory,
+    WrittenBack,
 )
 
-if TYPE_CHECKING:  # loaded when files travel: most executors bring none
-    from bough.executor.files.host_cache import HostCache
-    from bough.executor.files.transfer_client import Transfers
-
 _REPORTED: Final = 50_000  # contents in one report
+_ANNOUNCED: Final = 64  # tasks that may come, whose inputs are brought
+_SHARE: Final = 4  # the part of the cache that these may have
+_ASKED: Final = 3  # times that the server is asked for a content that could not be had
+_SHORT: Final = 30.0  # seconds for which nothing is brought early after the disk was full
 _AGAIN: Final = 3  # times that a content is brought which was evicted before its reader had it
-
-
-class StagingWorker(Protocol):
-    """A worker, as far as staging knows it."""
-
-    name: str
-
-    def send(self, messages: list[ToWorker]) -> None:
-        """Send messages to it."""
-
-
-class StagingRequest:
-    """What one worker, or a task that waits for one (`worker` is None), wants to be there."""
-
-    def __init__(self, worker: StagingWorker | None, message: StageInputs) -> None:
-        self.worker = worker
-        self.message = message
-        self.left = set(message.paths)
-        self.files: dict[str, str] = {}
-        self.found: dict[str, tuple[bytes, int]] = {}  # contents and their sizes, by path
-        self.folders: list[str] = []  # paths whose content is an archive
-        self.cached = self.from_peers = self.from_origin = 0  # bytes
-
-    @property
-    def element(self) -> tuple[int, int]:
-        """Whose inputs they are: span and index."""
-        return self.message.span, self.message.index
-
-    @property
-    def moved(self) -> tuple[int, int, int]:
-        """Bytes that were in the host's cache, came from peers, and from the server."""
-        return self.cached, self.from_peers, self.from_origin
-
-    @property
-    def owner(self) -> object:
-        """For whom contents are pinned."""
-        return self.worker if self.worker is not None else self.element
-
-
-class _Download:
-    """A content on its way."""
-
-    def __init__(self, digest: bytes, size: int, number: int) -> None:
-        self.digest = digest
-        self.size = size
-        self.number = number  # of what the transfer process was asked for
-        self.waiting: list[tuple[StagingRequest, str]] = []
-        self.pieces: set[int] = set()  # offsets that the server was asked for
-        self.find: FindPeers | None = None  # the server was asked for peers
-        self.tries = 1
 
 
 class Staging:
@@ -136,25 +93,24 @@ class Staging:
         address: str = "",
         number: ExecutorId,
     ) -> None:
-        self._report = report
         self._folder = folder
         self._say = say
-        self._descriptors = descriptors
         self._told = told
-        self._address = address
-        self._number = number
-        self._cache: HostCache | None = None
-        self._transfers: Transfers | None = None
+        self._contents = HostContents(
+            folder, descriptors, told, address=address, number=number, hear=self._hear_transfers, say=say
+        )
+        self.outputs = StagedOutputs(self._contents, say, report, told.gather)
         self._offer: OfferPeer | None = None  # others can reach us there
         self.directories: dict[int, str] = {}  # of workflows, by run: those that are not seen here
-        self._last = 0
         self._wants: dict[int, tuple[StagingRequest, str]] = {}
-        self._downloads: dict[int, _Download] = {}  # by number
-        self._coming: dict[bytes, _Download] = {}  # the same, by content
+        self._unsaid: list[int] = []  # of these: asked for once it is known where others can reach us
+        self._downloads: dict[int, Download] = {}  # by number
+        self._coming: dict[bytes, Download] = {}  # the same, by content
         self._placed: dict[tuple[int, int], StagingRequest] = {}  # of tasks that wait here
-        self._offers: dict[int, tuple[StagingWorker, StoreOutputs]] = {}
-        self._keeping: dict[int, tuple[StagingWorker, OutputsStored, set[int]]] = {}  # outputs that are being cached
-        self._results: dict[int, tuple[WorkSucceeded, ResultFile]] = {}
+        self._announced: dict[tuple[int, int], AnnouncedTask] = {}  # of tasks that may come, by record and index
+        self._passing: set[bytes] = set()  # contents that are not kept for other tasks: the policy uses no caches
+        self._newest: dict[StagingWorker, StagingRequest] = {}  # what a worker asked for last
+        self._dropped: set[bytes] = set()  # contents that go as soon as no task has them
 
     def sandbox_of(self, worker: str) -> str:
         """The folder of one worker's sandboxes."""
@@ -162,46 +118,113 @@ class Staging:
 
     # --- from workers ------------------------------------------------------------------------------
 
-    def bring_inputs(self, worker: StagingWorker, message: StageInputs) -> None:
+    def bring_inputs(self, worker: StagingWorker, message: StageInputs, record: int = 0) -> None:
         """A worker's task needs files."""
-        request = StagingRequest(worker, message)
+        request = self._newest[worker] = StagingRequest(worker, message)
+        request.announced = self._announced.pop((record, message.index), None)
         try:
             if not message.paths:  # it wants the executor's folder to be there, and no more
                 self._folder.open()
                 self._look(request)
                 return
-            cache = self._open()
+            self._contents.open()
         except (OSError, SiteError) as error:
-            self._fail(request, f"the cache cannot be used: {error}", of_site=True)
+            self._fail(request, f"the cache cannot be used: {error}", of_site=True, full=is_full(error))
             return
-        cache.unpin(worker)
+        self._unpin(worker)
         placed = self._placed.pop(request.element, None)
         known = {path: found for path, found in placed.found.items() if path not in message.fresh} if placed else {}
         if placed is not None:
-            request.cached, request.from_peers, request.from_origin = placed.moved
+            request.take_counts(placed)
         for path in message.paths:
+            if request.has_failed:
+                break
             if path in known:  # what was brought for it was counted then
                 request.folders += [path] if placed is not None and path in placed.folders else []
-                request.cached -= known[path][1] if placed is not None and path in placed.files else 0
+                if placed is not None and path in placed.files:
+                    request.uncount(known[path][1])
                 self._want_content(request, path, *known[path], [])
             else:
                 self._ask(request, path)
         if placed is not None:
             self._drop_request(placed)
 
+    def with_bytes(self, worker: StagingWorker, news: WorkStopped) -> WorkStopped | None:
+        """What is said of a stopped task, with the bytes that were moved for it; None: there is nothing to say.
+
+        It waits for nothing any more. A content that is on its way for it alone goes on, and counts as a whole.
+        """
+        detail, request = news.detail, self._newest.get(worker)
+        if request is None or request.element != (news.span, news.index) or detail.staged is None:
+            return news
+        origin = request.from_origin
+        for download in self._downloads.values():
+            if any(want[0] is request for want in download.waiting):
+                download.waiting = [want for want in download.waiting if want[0] is not request]
+                origin += 0 if download.waiting else download.size
+        self._wants = {number: want for number, want in self._wants.items() if want[0] is not request}
+        staged = replace(detail.staged, cached=request.cached, from_peers=request.from_peers, from_origin=origin)
+        if not (staged.from_peers or staged.from_origin or detail.stdout or detail.stderr):
+            return None
+        return replace(news, detail=replace(detail, staged=staged))
+
     def bring_early(self, span: SpanId, index: int, paths: list[str]) -> None:
         """A task waits here: have its inputs brought, and kept until it begins or is not here any more."""
         message = StageInputs(0, span, index, paths)
         request = StagingRequest(None, message)
-        if not paths or request.element in self._placed:
+        if not paths or request.element in self._placed or self._is_short_of_space():
             return
         try:
-            self._open()
+            self._contents.open()
         except (OSError, SiteError):
             return  # it is said when the task begins
         self._placed[request.element] = request
         for path in paths:
             self._ask(request, path)
+
+    def _announce(self, message: InputsAnnounced) -> None:
+        """A task may come: have its inputs brought, if they take no more than a part of the cache."""
+        task, known = AnnouncedTask(message), self._announced
+        if self._is_short_of_space():
+            return
+        try:
+            cache = self._contents.open()
+        except (OSError, SiteError):
+            return  # it is said when the task begins
+        room = cache.limit // _SHARE - task.announced_size
+        while known and (len(known) >= _ANNOUNCED or sum(one.announced_size for one in known.values()) > room):
+            self._drop_request(known.pop(next(iter(known))))
+        if room >= 0:
+            known[message.record, message.index] = task
+            self._bring_announced()
+
+    def _bring_announced(self) -> None:
+        """Begin to bring what was announced, unless a task waits for what it needs itself."""
+        if not self._announced or self._is_awaited():
+            return
+        for task in self._announced.values():
+            for path in task.left.copy():
+                digest, size = task.contents[path]
+                task.left.discard(path)
+                if self._contents.cache is None or self._contents.cache.has(digest, size) or digest in self._coming:
+                    continue
+                self._ask(task, path)
+
+    def _is_awaited(self) -> bool:
+        """Whether a task waits for something on its way."""
+        return any(request.worker is not None for request, _ in self._wants.values()) or any(
+            request.worker is not None for download in self._downloads.values() for request, _ in download.waiting
+        )
+
+    def _say_want(self, number: int, request: StagingRequest, path: str) -> None:
+        """Ask the server where something is; before, it is told where we are: others can stand in a chain behind us."""
+        if self._contents.transfers is not None and self._contents.transfers.is_beginning:
+            self._unsaid.append(number)
+            return
+        if isinstance(request, AnnouncedTask):
+            self._say(FindPeers(number, *request.contents[path]))
+        else:
+            self._say(WantFile(number, request.message.span, request.message.index, path))
 
     @property
     def early(self) -> int:
@@ -218,74 +241,35 @@ class Staging:
         self._wants = {number: want for number, want in self._wants.items() if want[0] is not request}
         for download in self._downloads.values():
             download.waiting = [want for want in download.waiting if want[0] is not request]
-        if self._cache is not None:
-            self._cache.unpin(request.owner)
+        self._unpin(request.owner)
+
+    def _unpin(self, owner: object) -> None:
+        """What an owner needs no more is not pinned; of that, what is not kept for others goes."""
+        if self._contents.cache is not None:
+            for digest in self._contents.cache.unpin(owner):
+                if digest in self._passing:
+                    self._passing.discard(digest)
+                    self._contents.cache.forget(digest)
 
     def _ask(self, request: StagingRequest, path: str) -> None:
-        self._last += 1
-        self._wants[self._last] = (request, path)
-        self._say(WantFile(self._last, request.message.span, request.message.index, path))
-
-    def _open(self) -> HostCache:
-        """The host's cache, and what brings contents into it."""
-        if self._cache is None:
-            from bough.executor.files.transfer_client import Transfers, cache_options
-
-            self._folder.open()
-            options = cache_options(self._told)
-            self._cache = cache = options.open()
-            self._transfers = Transfers(
-                self._descriptors,
-                cache,
-                options,
-                address=self._address,
-                reader=self._number,
-                hear=self._hear_transfers,
-            )
-            cache.on_evicted = lambda digest: self._say(CacheReport(removed=[digest]))
-        return self._cache
-
-    def store_outputs(self, worker: StagingWorker, message: StoreOutputs) -> None:
-        """A worker's task has made files."""
-        self._last += 1
-        self._offers[self._last] = (worker, message)
-        self._say_offer(self._last, message)
-
-    def _say_offer(self, request: int, message: StoreOutputs) -> None:
-        self._say(OfferFiles(request, message.span, message.index, message.files))
-
-    def keep_result(self, news: WorkSucceeded, result: ResultFile) -> None:
-        """A result is too big to be sent with its report, which waits until the server has it."""
-        self._last += 1
-        self._results[self._last] = (news, result)
-        self._say_result(self._last)
-
-    def _say_result(self, request: int) -> None:
-        news, result = self._results[request]
-        self._say(OfferFiles(request, news.span, news.start, [MadeFile("", b"", result.size)]))
-
-    def spans(self) -> list[SpanId]:
-        """Those whose results are on their way."""
-        return [news.span for news, _ in self._results.values()]
+        number = self._contents.new_number()
+        self._wants[number] = (request, path)
+        self._say_want(number, request, path)
 
     def forget(self, worker: StagingWorker) -> None:
         """A worker has ended: drop what it waited for, and its sandboxes."""
         self._wants = {number: want for number, want in self._wants.items() if want[0].worker is not worker}
-        self._offers = {number: offer for number, offer in self._offers.items() if offer[0] is not worker}
         for download in self._downloads.values():
             download.waiting = [want for want in download.waiting if want[0].worker is not worker]
-        self._keeping = {number: kept for number, kept in self._keeping.items() if kept[0] is not worker}
-        if self._cache is not None:
-            self._cache.unpin(worker)
+        self.outputs.forget(worker)
+        self._newest.pop(worker, None)
+        self._unpin(worker)
         if self.directories:
             remove_tree(self.sandbox_of(worker.name))
 
     def close(self) -> None:
         """The executor ends."""
-        if self._transfers is not None:
-            self._transfers.close()
-        if self._cache is not None:
-            self._cache.close()
+        self._contents.close()
         self._folder.close()
 
     # --- from the server ---------------------------------------------------------------------------
@@ -302,52 +286,85 @@ class Staging:
                 self._located(message)
             case FilePiece():
                 self._arrived(message)
-            case CheckContent() | PeerIdentity():
+            case CheckContent() | PeerIdentity() | ListShared() | InputsAnnounced() | DropContent():
                 self._serve(message)
             case GetPiece():
-                self._say(self._piece(message))
-            case FilesKept() if message.request in self._results:
-                self._result_kept(message)
+                self._say(self.outputs.piece(message))
+            case WrittenBack():
+                self.outputs.written_back(message.request)
             case FilesKept():
-                offer = self._offers.pop(message.request, None)
-                if offer is not None:
-                    self._stored(*offer, message)
+                self.outputs.kept(message)
 
-    def _serve(self, message: CheckContent | PeerIdentity) -> None:
-        """The server says something of what others take from here."""
-        if self._transfers is None:
+    def _serve(self, message: CheckContent | PeerIdentity | ListShared | InputsAnnounced | DropContent) -> None:
+        """The server says something of contents that no task here wants now."""
+        if isinstance(message, InputsAnnounced):
+            self._announce(message)
+            return
+        if isinstance(message, ListShared):
+            self._be_ready()
+        if self._contents.transfers is None:
+            return
+        if isinstance(message, ListShared):
+            self._contents.transfers.say(ListStore())
+            return
+        if isinstance(message, DropContent):
+            self._drop_content(message.digest)
             return
         if isinstance(message, CheckContent):
-            self._transfers.say(CheckCopy(message.digest))
+            self._contents.transfers.say(CheckCopy(message.digest))
         else:
-            self._transfers.say(ServeAs(message.certificate, message.key, message.secret, message.readers))
+            self._contents.transfers.say(ServeAs(message.certificate, message.key, message.secret, message.readers))
 
     def _be_ready(self) -> None:
         """Files will travel: open the cache, and let others reach it."""
         with contextlib.suppress(OSError, SiteError):  # it is said when a task needs something
-            self._open()
-            if self._transfers is not None:
-                self._transfers.start()
+            self._contents.open()
+            if self._contents.transfers is not None:
+                self._contents.transfers.start()
 
-    def _stored(self, worker: StagingWorker, made: StoreOutputs, kept: FilesKept) -> None:
-        """The server has outputs: they stay in the cache, too, before their task may remove them."""
-        answer = OutputsStored(made.number, made.index, kept.times, kept.error, kept.places)
-        numbers: set[int] = set()
-        if not kept.error and self._transfers is not None:
-            for one, path in zip(made.files, made.locals, strict=True):
-                if len(one.digest) != DIGEST or one.path in STREAMS:
-                    continue
-                self._last += 1
-                numbers.add(self._last)
-                self._keeping[self._last] = (worker, answer, numbers)
-                self._transfers.order(KeepOutput(self._last, path, one.digest, one.size))
-        if not numbers:
-            self._tell(worker, answer)
+    def _drop_content(self, digest: bytes) -> None:
+        """The last reader of a content is done; what a task still has here stays as long."""
+        self.outputs.let_go(digest)
+        if self._contents.cache is not None:
+            self._contents.cache.forget(digest)
+            if self._contents.cache.is_pinned(digest):
+                self._dropped.add(digest)
+
+    def make_space(self, worker: StagingWorker) -> None:
+        """A worker's task ended because the disk is full: what no running task has may come again.
+
+        That is what this task had, too, and what was brought early.
+        """
+        if self._contents.cache is None:
+            return
+        self._unpin(worker)
+        for early in (*self._placed.values(), *self._announced.values()):
+            self._drop_request(early)
+        self._placed.clear()
+        self._announced.clear()
+        self._contents.cache.make_space(b"")
+
+    def _is_short_of_space(self) -> bool:
+        """Whether the disk was full a moment ago: what runs needs it more than what may run."""
+        return self.was_full_since(time.time() - _SHORT)
+
+    def was_full_since(self, when: float) -> bool:
+        """Whether space came free on this host since then where there was none."""
+        return self._contents.cache is not None and self._contents.cache.was_full_since(when)
+
+    def rests(self, worker: StagingWorker) -> None:
+        """A worker has ended what it had: its inputs are not needed any more."""
+        if self._contents.cache is None:
+            return
+        self._unpin(worker)
+        for digest in [digest for digest in self._dropped if not self._contents.cache.is_pinned(digest)]:
+            self._dropped.discard(digest)
+            self._contents.cache.forget(digest)
 
     def resume(self) -> None:
         """The server is back: ask again for what did not come."""
         for number, (request, path) in self._wants.items():
-            self._say(WantFile(number, request.message.span, request.message.index, path))
+            self._say_want(number, request, path)
         for download in self._downloads.values():
             if download.find is not None:
                 self._say(download.find)
@@ -356,84 +373,95 @@ class Staging:
         if self._offer is not None:
             self._say(self._offer)
         self._report_all()
-        for number, (_, message) in self._offers.items():
-            self._say_offer(number, message)
-        for number in self._results:
-            self._say_result(number)
-
-    def _result_kept(self, message: FilesKept) -> None:
-        news, result = self._results.pop(message.request)
-        with contextlib.suppress(OSError):
-            os.unlink(result.path)
-        if message.error or not message.places:
-            text = f"the result of {result.size} bytes cannot be kept: {message.error}"
-            detail = news.details[0] if news.details else None
-            self._report(WorkFailed(news.span, news.start, Failure(Cause.EXCEPTION, text, site=True), detail))
-        else:
-            self._report(replace(news, results=ResultFile(message.places[0], result.size)))
+        if self._told.shared_dir:
+            self._say(CacheReport(shared=True))
+        self.outputs.resume()
 
     def _report_all(self) -> None:
         """Say all that the cache of this host has."""
-        if self._cache is None:
+        if self._contents.cache is None:
             from bough.executor.files.transfer_client import cache_options
 
             contents = cache_options(self._told).contents()
             if not contents:
                 return
         else:
-            contents = list(self._cache.contents().items())
+            contents = list(self._contents.cache.contents().items())
         for start in range(0, max(1, len(contents)), _REPORTED):
             self._say(CacheReport(added=contents[start : start + _REPORTED], whole=start == 0))
 
     def _located(self, message: FileLocated) -> None:
         download = self._downloads.get(message.request)
         if download is not None:
-            if download.find is not None and self._transfers is not None:
+            if download.find is not None and self._contents.transfers is not None:
                 download.find = None
-                self._transfers.say(MorePeers(download.number, message.peers))
+                self._contents.transfers.say(MorePeers(download.number, message.peers))
             return
         want = self._wants.pop(message.request, None)
         if want is None:
             return
         request, path = want
         if message.error:
-            self._fail(request, message.error)
+            self._fail(request, message.error, lost=path if message.lost else "")
             return
         if message.folder:
             request.folders.append(path)
         peers = message.peers
-        if path in request.message.fresh and self._cache is not None:  # it is sent for each task, whoever has it
-            self._cache.forget(message.digest)
+        is_fresh = message.fresh or path in request.message.fresh  # it is sent for each task, whoever has it
+        if is_fresh and self._contents.cache is not None:
+            self._contents.cache.forget(message.digest)
             peers = []
-        if self._transfers is not None:
-            self._transfers.want(message.digest, message.wanted)
+        if message.fresh:
+            self._passing.add(message.digest)
+        if self._contents.transfers is not None:
+            self._contents.transfers.want(message.digest, message.wanted)
         self._want_content(request, path, message.digest, message.size, peers)
 
     def _want_content(
         self, request: StagingRequest, path: str, digest: bytes, size: int, peers: list[PeerHint]
     ) -> None:
-        assert self._cache is not None
-        assert self._transfers is not None
-        request.found[path] = (digest, size)
-        place = self._cache.pin(digest, request.owner, size)
+        fresh = path in request.message.fresh
+        assert self._contents.cache is not None
+        assert self._contents.transfers is not None
+        request.note_found(path, digest, size)
+        disk = self._contents.cache.disk_size()
+        if request.size > disk:  # it need not be tried: whatever goes from there, they do not fit
+            inputs, whole = show_bytes(request.size), show_bytes(disk)
+            why = f"its inputs have {inputs} or more, and the whole disk of {self._contents.cache.folder} has {whole}"
+            self._say(CacheReport(ended=[digest]))  # nobody is to wait for what would come here
+            self._fail(request, why, of_site=True)
+            return
+        self._dropped.discard(digest)
+        place = self._contents.cache.pin(digest, request.owner, size) if not isinstance(request, AnnouncedTask) else ""
         if place:
-            request.cached += size
+            self._count_cached(request, digest, size)
+            if peers:  # nothing is taken from them
+                self._say(CacheReport(ended=[digest]))
             self._got(request, path, place)
             return
         download = self._coming.get(digest)
         if download is not None:
             download.waiting.append((request, path))
             return
-        self._last += 1
-        download = self._downloads[self._last] = self._coming[digest] = _Download(digest, size, self._last)
+        number = self._contents.new_number()
+        download = self._downloads[number] = self._coming[digest] = Download(digest, size, number)
         download.waiting.append((request, path))
-        self._transfers.order(BringContent(self._last, digest, size, peers))
+        self._contents.transfers.order(BringContent(number, digest, size, peers, fresh))
+
+    @staticmethod
+    def _count_cached(request: StagingRequest, digest: bytes, size: int) -> None:
+        """A content was here; if it was brought for this very task, it counts as what it was then."""
+        came = request.announced.came.pop(digest, None) if request.announced is not None else None
+        if came is None:
+            request.count(cached=size)
+        else:
+            request.count(peers=came[0], origin=came[1], shared=came[2])
 
     def _arrived(self, message: FilePiece) -> None:
         download = self._downloads.get(message.request)
-        if download is not None and self._transfers is not None:
+        if download is not None and self._contents.transfers is not None:
             download.pieces.discard(message.offset)
-            self._transfers.say(OriginPiece(download.number, message.offset, message.data, message.error))
+            self._contents.transfers.say(OriginPiece(download.number, message.offset, message.data, message.error))
 
     # --- from the transfer process -----------------------------------------------------------------
 
@@ -448,15 +476,26 @@ class Staging:
                 case ContentBrought():
                     self._brought(message, report)
                 case OutputSeen():
-                    self._output_seen(message)
+                    self.outputs.seen(message)
                 case CacheEvents():
                     report.added.extend(message.added)
                     report.removed.extend(message.removed)
+                case SharedEvents():
+                    self._say(CacheReport(message.added, message.removed, whole=message.whole, shared=True))
                 case Listening():
-                    self._offer = OfferPeer(message.address, message.port)
-                    self._say(self._offer)
+                    self._listens(message)
         if any((report.added, report.removed, report.moved, report.failed, report.ended)):
             self._say(report)
+
+    def _listens(self, message: Listening) -> None:
+        """Others can reach us there, or cannot: now the server may know what we want."""
+        if message.port:
+            self._offer = OfferPeer(message.address, message.port)
+            self._say(self._offer)
+        unsaid, self._unsaid = self._unsaid, []
+        for number in dict.fromkeys(unsaid):
+            if number in self._wants:
+                self._say_want(number, *self._wants[number])
 
     def _need_piece(self, message: NeedPiece) -> None:
         download = self._downloads.get(message.number)
@@ -481,67 +520,53 @@ class Staging:
         del self._coming[digest]
         if message.error:
             for request, path in download.waiting:
-                self._fail(request, f"{path}: {message.error}", of_site=message.of_site)
+                if request.asked < _ASKED and not message.of_site:  # who had it may have gone: there may be others
+                    request.asked += 1
+                    self._ask(request, path)
+                else:
+                    self._fail(request, f"{path}: {message.error}", of_site=message.of_site, full=message.full)
             return
         self._give_out(download, message)
 
-    def _give_out(self, download: _Download, message: ContentBrought) -> None:
+    def _give_out(self, download: Download, message: ContentBrought) -> None:
         """A content is here, for all who wait for it."""
-        assert self._cache is not None
-        assert self._transfers is not None
+        assert self._contents.cache is not None
+        assert self._contents.transfers is not None
         if not download.waiting:  # one that is too big for the cache is nobody's then
-            self._cache.pin(download.digest, download)
-            self._cache.unpin(download)
+            self._contents.cache.pin(download.digest, download)
+            self._unpin(download)
         origin = sum(one.size for one in message.moved if not one.source)
         again: list[tuple[StagingRequest, str]] = []
         is_first = True
         for request, path in download.waiting:
-            place = self._cache.pin(download.digest, request.owner, download.size)
+            if isinstance(request, AnnouncedTask):
+                if is_first:
+                    is_first = False
+                    peers = download.size - origin - message.shared
+                    request.came[download.digest] = (peers, origin, message.shared)
+                continue
+            place = self._contents.cache.pin(download.digest, request.owner, download.size)
             if not place:
                 again.append((request, path))
                 continue
             if is_first:
                 is_first = False
-                request.from_origin += origin
-                request.from_peers += download.size - origin
+                peers = download.size - origin - message.shared
+                request.count(origin=origin, shared=message.shared, peers=peers)
             else:
-                request.cached += download.size
+                self._count_cached(request, download.digest, download.size)
             self._got(request, path, place)
+        self._bring_announced()
         if not again:
             return
         if download.tries >= _AGAIN:
             for request, path in again:
                 self._fail(request, f"{path}: it is evicted whenever it comes: give the cache more room", of_site=True)
             return
-        self._last += 1
-        download.number, download.tries, download.waiting = self._last, download.tries + 1, again
-        self._downloads[self._last] = self._coming[download.digest] = download
-        self._transfers.order(BringContent(self._last, download.digest, download.size, []))
-
-    def _output_seen(self, message: OutputSeen) -> None:
-        kept = self._keeping.pop(message.number, None)
-        if kept is not None:
-            worker, answer, numbers = kept
-            numbers.discard(message.number)
-            if not numbers:
-                self._tell(worker, answer)
-
-    def _piece(self, get: GetPiece) -> FilePiece:
-        """A piece of an output that was offered."""
-        offer = self._offers.get(get.request)
-        local = offer[1].local(get.digest) if offer is not None else ""
-        if get.request in self._results:
-            local = self._results[get.request][1].path
-        if not local:
-            return FilePiece(get.request, get.offset, b"", "it is not offered any more")
-        try:
-            descriptor = os.open(local, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                return FilePiece(get.request, get.offset, os.pread(descriptor, min(get.length, PIECE), get.offset))
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            return FilePiece(get.request, get.offset, b"", f"an output cannot be read: {error.strerror}")
+        number = self._contents.new_number()
+        download.number, download.tries, download.waiting = number, download.tries + 1, again
+        self._downloads[number] = self._coming[download.digest] = download
+        self._contents.transfers.order(BringContent(number, download.digest, download.size, []))
 
     # --- to workers --------------------------------------------------------------------------------
 
@@ -557,16 +582,20 @@ class Staging:
             answer = InputsStaged(*place, request.files, folders=request.folders, moved=request.moved)
             self._tell(request.worker, answer)
 
-    def _fail(self, request: StagingRequest, error: str, *, of_site: bool = False) -> None:
+    def _fail(
+        self, request: StagingRequest, error: str, *, of_site: bool = False, lost: str = "", full: bool = False
+    ) -> None:
+        request.has_failed = True
         self._wants = {number: want for number, want in self._wants.items() if want[0] is not request}
         for download in self._downloads.values():
             download.waiting = [want for want in download.waiting if want[0] is not request]
+        if isinstance(request, AnnouncedTask):
+            return
         if request.worker is None:  # it is asked for again when the task begins, and said then
             self._placed.pop(request.element, None)
-            if self._cache is not None:
-                self._cache.unpin(request.owner)
+            self._unpin(request.owner)
             return
-        said = InputsStaged(request.message.number, request.message.index, {}, error, of_site)
+        said = InputsStaged(request.message.number, request.message.index, {}, error, of_site, lost=lost, full=full)
         self._tell(request.worker, said)
 
     def _tell(self, worker: StagingWorker, message: InputsStaged | OutputsStored) -> None:

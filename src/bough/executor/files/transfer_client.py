@@ -6,33 +6,31 @@ again and again is not started any more, and what waits for it fails as a matter
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 from collections.abc import Callable
-from functools import partial
 from typing import Final, NamedTuple
 
-from bough import fork_warning, logs
+from bough import logs
 from bough.errors import ProtocolError
-from bough.executor.descriptors import Descriptors
 from bough.executor.executor_options import ExecutorLifetime
 from bough.executor.files.host_cache import LIMIT, HostCache, cache_folder, default_place, list_contents
+from bough.executor.files.shared_store import SHARED_LIMIT, SharedStore, store_folder
 from bough.executor.files.transfer_protocol import (
     BringContent,
     ContentBrought,
     FromTransfers,
     KeepOutput,
+    Listening,
     OutputSeen,
     ToTransfers,
     WantedContents,
     from_transfers_frames,
 )
-from bough.executor.processes import fork_deaf, hear_signals, kill
+from bough.executor.host.descriptors import Descriptors
+from bough.executor.host.helper_process import HelperProcess
 from bough.policies.eviction.eviction_names import EVICTION, load_eviction
 from bough.wire.framing import frame
 
-_CHUNK: Final = 1 << 20
 _DEATHS: Final = 5  # of transfer processes that brought nothing, after which no more are started
 
 
@@ -43,10 +41,16 @@ class CacheOptions(NamedTuple):
     limit: int = LIMIT
     eviction: str = EVICTION
     peers: bool = True  # other executors may take contents from here
+    shared: str = ""  # the site's shared folder, empty: none
+    shared_limit: int = SHARED_LIMIT
 
     def open(self) -> HostCache:
         """The cache; OSError or SiteError when it cannot be used."""
         return HostCache(cache_folder(self.place), self.limit, load_eviction(self.eviction))
+
+    def open_shared(self) -> SharedStore | None:
+        """The content store of the site, if it has one."""
+        return SharedStore(store_folder(self.shared), self.shared_limit) if self.shared else None
 
     def contents(self) -> list[tuple[bytes, int]]:
         """What the cache holds, if it is there; nothing is made."""
@@ -56,7 +60,8 @@ class CacheOptions(NamedTuple):
 def cache_options(told: ExecutorLifetime) -> CacheOptions:
     """What an executor was told of the cache, or the usual."""
     place = told.cache_dir or default_place(told.work, is_pilot=bool(told.pilot))
-    return CacheOptions(place, told.cache_size or LIMIT, told.eviction or EVICTION, told.peers)
+    usual = CacheOptions(place, told.cache_size or LIMIT, told.eviction or EVICTION, told.peers)
+    return usual._replace(shared=told.shared_dir, shared_limit=told.shared_size or SHARED_LIMIT)
 
 
 class Transfers:
@@ -72,7 +77,6 @@ class Transfers:
         reader: int,
         hear: Callable[[list[FromTransfers]], None],
     ) -> None:
-        self._descriptors = descriptors
         self._cache = cache
         self._options = options
         self._address = address if options.peers else ""
@@ -80,29 +84,27 @@ class Transfers:
         self._hear = hear
         self._orders: dict[int, BringContent | KeepOutput] = {}  # not answered
         self._wanted: dict[bytes, int] = {}
-        self._sock: socket.socket | None = None
-        self._out = bytearray()
-        self._pid = self._deaths = 0
+        self._process = HelperProcess(descriptors, self._run, from_transfers_frames, self._on_said, self._on_dead)
+        self._deaths = 0
+        self.is_beginning = False  # it was started, and will say where others can reach it
 
     def order(self, order: BringContent | KeepOutput) -> None:
         """Have something done that is answered under its number."""
         self._orders[order.number] = order
         if self._deaths >= _DEATHS:
             self._give_up()
-        elif self._sock is None:
-            self._start()
-        else:
+        elif self._process.lives:
             self.say(order)
+        else:
+            self._start()
 
     def say(self, message: ToTransfers) -> None:
         """Tell it something, if it lives."""
-        if self._sock is not None:
-            self._out += frame(message)
-            self._write()
+        self._process.send(frame(message))
 
     def start(self) -> None:
         """Be ready, if it is not."""
-        if self._sock is None and self._deaths < _DEATHS:
+        if not self._process.lives and self._deaths < _DEATHS:
             self._start()
 
     def want(self, digest: bytes, count: int) -> None:
@@ -114,76 +116,43 @@ class Transfers:
             self.say(WantedContents([(digest, count)]))
 
     def _start(self) -> None:
-        self._sock, theirs = socket.socketpair()
-        fork_warning.keep_quiet()
-        parent, options, cache = os.getpid(), self._options, self._cache
-        self._pid = fork_deaf()
-        if self._pid == 0:
-            from bough.executor.files.transfer_process import be_transfer_process
-
-            signal.set_wakeup_fd(-1)
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, signal.SIG_IGN)
-            hear_signals()
-            place = (cache.folder, options.limit, options.eviction, cache.pins)
-            be_transfer_process(theirs, parent, *place, self._address, self._reader)
-        theirs.close()
-        self._sock.setblocking(False)
-        self._frames = from_transfers_frames()
-        self._out = bytearray()
-        self._descriptors.add(self._sock.fileno(), partial(self._on_ready, self._sock))
+        """Start it, and tell it all there is."""
+        self._process.start()
+        self.is_beginning = bool(self._address)
         if self._wanted:
-            self._out += frame(WantedContents(list(self._wanted.items())))
+            self.say(WantedContents(list(self._wanted.items())))
         for order in self._orders.values():
-            self._out += frame(order)
-        self._write()
+            self.say(order)
 
-    def _write(self) -> None:
-        sock = self._sock
-        assert sock is not None
-        while self._out:
-            try:
-                sent = sock.send(self._out)
-            except BlockingIOError:
-                break
-            except OSError:  # it died, which is read soon
-                self._out.clear()
-                break
-            del self._out[:sent]
-        self._descriptors.want_write(sock.fileno(), bool(self._out))
+    def _run(self, sock: socket.socket) -> None:
+        """In the fork."""
+        from bough.executor.files.transfer_process import TransferProcess
 
-    def _on_ready(self, sock: socket.socket) -> None:
-        if sock is not self._sock:
-            return
-        self._write()
-        try:
-            data = sock.recv(_CHUNK)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        try:
-            messages = self._frames.feed(data) if data else None
-        except ProtocolError as error:
-            logs.error("transfers-killed", f"what the transfer process sent cannot be read: {error}")
-            messages = None
-        if messages is None:
-            self._on_dead()
-            return
+        options = self._options
+        cache = HostCache(self._cache.folder, options.limit, load_eviction(options.eviction), pins=self._cache.pins)
+        TransferProcess(sock, cache, self._address, self._reader, options.open_shared()).run()
+
+    def _on_said(self, messages: list[FromTransfers]) -> None:
         for message in messages:
             if isinstance(message, ContentBrought | OutputSeen):
                 self._deaths = 0
                 self._orders.pop(message.number, None)
+            elif isinstance(message, Listening):
+                self.is_beginning = False
         self._hear(messages)
 
-    def _on_dead(self) -> None:
-        self._stop()
+    def _on_dead(self, unreadable: ProtocolError | None) -> None:
+        if unreadable is not None:
+            logs.error("transfers-killed", f"what the transfer process sent cannot be read: {unreadable}")
         self._deaths += 1
+        self.is_beginning = False
         logs.warning("transfers-died", "the transfer process has ended; another one is started")
         if self._deaths >= _DEATHS:
             self._give_up()
         elif self._orders:
             self._start()
+        if not self.is_beginning:
+            self._hear([Listening()])
 
     def _give_up(self) -> None:
         error = "transfer processes die again and again"
@@ -197,14 +166,7 @@ class Transfers:
         if answers:
             self._hear(answers)
 
-    def _stop(self) -> None:
-        if self._sock is not None:
-            kill(self._pid, signal.SIGKILL)
-            self._descriptors.remove(self._sock.fileno())
-            self._sock.close()
-            self._sock = None
-
     def close(self) -> None:
         """The executor ends."""
-        self._stop()
+        self._process.stop()
         self._orders.clear()

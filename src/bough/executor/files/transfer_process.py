@@ -1,8 +1,9 @@
 """The transfer process of an executor: brings contents into the host's cache, and serves peers from there.
 
-It is a fork of the executor, started with the first files that travel, with a thread for each transfer; so the
-executor's loop never waits for a disk, a digest or a peer. A content is looked for at the peers that were named, at
-others if these fail, and at the server; each goes on where the one before it has stopped.
+It is a helper process of the executor, started with the first files that travel, with a thread for each transfer; so
+the executor's loop never waits for a disk, a digest or a peer. A content is looked for at the peers that were named, at
+others if these fail, in the site's shared store, and at the server; each goes on where the one before it has stopped.
+What came from elsewhere is put into the shared store, after the task has it.
 
 Rules: a content is compared with its digest at its end; if it is something else the peers it came from are told of,
 and it is fetched again, from others. The process dies with its executor; what it has half brought is used by the next.
@@ -13,17 +14,16 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import signal
 import socket
-import sys
 import tempfile
 import threading
 import time
-from typing import Final, NoReturn
+from typing import Final
 
 from bough.errors import BoughError
 from bough.executor.files.host_cache import ArrivingContent, HostCache
 from bough.executor.files.peer_link import PeerFailure, PeerReader, PeerServer, listen
+from bough.executor.files.shared_store import Claim, SharedStore
 from bough.executor.files.transfer_protocol import (
     BringContent,
     CacheEvents,
@@ -32,19 +32,20 @@ from bough.executor.files.transfer_protocol import (
     FromTransfers,
     KeepOutput,
     Listening,
+    ListShared,
     MorePeers,
     NeedPeers,
     NeedPiece,
     OriginPiece,
     OutputSeen,
     ServeAs,
+    SharedEvents,
     ToTransfers,
     WantedContents,
     to_transfers_frames,
 )
-from bough.executor.processes import die_with_parent
+from bough.executor.host.disk_space_wait import is_full
 from bough.movers.local import digest_of
-from bough.policies.eviction.eviction_names import load_eviction
 from bough.wire.file_messages import PIECE, FailedPeer, MovedContent, PeerHint
 from bough.wire.framing import frame
 
@@ -55,33 +56,11 @@ _CORRUPT: Final = 3  # times that a content is fetched again which is not what i
 _POLL: Final = 0.02  # seconds between looks at what another executor brings
 _REASON: Final = 200  # characters
 _CHUNK: Final = 1 << 20
+_LISTED: Final = 50_000  # contents of the shared store in one message
 
 
 class TransferFailed(Exception):
     """A content cannot be had."""
-
-
-def be_transfer_process(  # noqa: PLR0917 -- what a fork is told
-    sock: socket.socket, parent: int, folder: str, limit: int, policy: str, pins: str, address: str, reader: int
-) -> NoReturn:
-    """In a fork of the executor: serve until it ends. Never returns. `address`: to listen at; empty: no peers."""
-    try:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a job's end concerns the executor, which ends us
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        die_with_parent(signal.SIGKILL)
-        if os.getppid() == parent:
-            os.closerange(3, sock.fileno())
-            os.closerange(sock.fileno() + 1, 1 << 16)
-            cache = HostCache(folder, limit, load_eviction(policy), pins=pins)
-            TransferProcess(sock, cache, address, reader).run()
-    except BaseException:  # noqa: BLE001 -- nothing may get back into the executor's code
-        import traceback
-
-        traceback.print_exc()
-        sys.stderr.flush()
-    finally:
-        os._exit(70)
 
 
 class _Transfer:
@@ -93,6 +72,8 @@ class _Transfer:
         self.failed: dict[int, FailedPeer] = {}
         self.moved: dict[int, tuple[int, float]] = {}  # bytes and seconds, by source
         self.sources: set[int] = set()  # of what is there now
+        self.shared = 0  # bytes that came from the site's shared store
+        self.claim: Claim | None = None  # others of the site wait for what comes
 
     def came(self, source: int, size: int, seconds: float) -> None:
         """Bytes came from a source."""
@@ -105,15 +86,18 @@ class _Transfer:
 class TransferProcess:
     """See the module."""
 
-    def __init__(self, sock: socket.socket, cache: HostCache, address: str, reader: int) -> None:
+    def __init__(
+        self, sock: socket.socket, cache: HostCache, address: str, reader: int, shared: SharedStore | None = None
+    ) -> None:
         self._sock = sock
         self._cache = cache
+        self._shared = shared
         self._send_lock = threading.Lock()
         self._reader = PeerReader(reader)
         self._transfers: dict[int, _Transfer] = {}
         self._room = threading.BoundedSemaphore(_AT_ONCE)
-        cache.on_evicted = lambda digest: self._say(CacheEvents(removed=[digest]))
         self._server: PeerServer | None = None
+        cache.on_evicted = self._evicted
         if address:
             self._listen(address)
 
@@ -121,9 +105,15 @@ class TransferProcess:
         try:
             listener = listen(address)
         except OSError:  # it has no such address: others do without
+            self._say(Listening())
             return
         self._server = PeerServer(listener, self._cache)
         self._say(Listening(address, listener.getsockname()[1]))
+
+    def _evicted(self, digest: bytes) -> None:
+        if self._server is not None:
+            self._server.evicted(digest)
+        self._say(CacheEvents(removed=[digest]))
 
     def run(self) -> None:
         """Hear the executor, until it is gone."""
@@ -135,8 +125,7 @@ class TransferProcess:
     def _hear(self, message: ToTransfers) -> None:
         match message:
             case BringContent():
-                transfer = self._transfers[message.number] = _Transfer(message)
-                threading.Thread(target=self._bring, args=(transfer,), daemon=True).start()
+                self._begin(message)
             case MorePeers() | OriginPiece():
                 found = self._transfers.get(message.number)
                 if found is not None:
@@ -147,10 +136,18 @@ class TransferProcess:
                 threading.Thread(target=self._check, args=(message.digest,), daemon=True).start()
             case ServeAs():
                 self._serve(message)
+            case ListShared():
+                threading.Thread(target=self._list_shared, daemon=True).start()
             case WantedContents():
                 self._cache.wanted.update(message.counts)
                 for digest in [digest for digest, count in message.counts if not count]:
                     self._cache.wanted.pop(digest, None)
+
+    def _begin(self, order: BringContent) -> None:
+        if self._server is not None:
+            self._server.ordered(order.digest)
+        transfer = self._transfers[order.number] = _Transfer(order)
+        threading.Thread(target=self._bring, args=(transfer,), daemon=True).start()
 
     def _say(self, message: FromTransfers) -> None:
         with self._send_lock:
@@ -176,14 +173,18 @@ class TransferProcess:
                 self._cache.drop(digest)
 
     def _keep(self, order: KeepOutput) -> None:
-        if self._cache.adopt(order.path, order.digest, order.size):
-            self._say(CacheEvents(added=[(order.digest, order.size)]))
-        self._say(OutputSeen(order.number))
+        digest = order.digest
+        if not digest:
+            with contextlib.suppress(OSError):
+                digest = digest_of(order.path)
+        if digest and self._cache.adopt(order.path, digest, order.size):
+            self._say(CacheEvents(added=[(digest, order.size)]))
+        self._say(OutputSeen(order.number, digest))
 
     # --- bringing, in a thread of its own ----------------------------------------------------------
 
     def _bring(self, transfer: _Transfer) -> None:
-        order, error, of_site = transfer.order, "", False
+        order, error, of_site, full = transfer.order, "", False, False
         try:
             with self._room:
                 self._get(transfer)
@@ -191,6 +192,7 @@ class TransferProcess:
             error = str(failure)
         except (OSError, BoughError) as failure:
             error, of_site = getattr(failure, "strerror", "") or str(failure), True
+            full = is_full(failure)
         except Exception as failure:  # noqa: BLE001 -- whatever it is, the task must be told
             error, of_site = f"{type(failure).__name__}: {failure}", True
         self._transfers.pop(order.number, None)
@@ -199,7 +201,15 @@ class TransferProcess:
             for source, (size, seconds) in transfer.moved.items()
             if size
         ]
-        self._say(ContentBrought(order.number, error, of_site, moved, list(transfer.failed.values())))
+        self._say(
+            ContentBrought(order.number, error, of_site, moved, list(transfer.failed.values()), transfer.shared, full)
+        )
+        try:
+            if moved and not error:
+                self._publish(transfer)
+        finally:
+            if transfer.claim is not None:
+                transfer.claim.release()
 
     def _get(self, transfer: _Transfer) -> None:
         order = transfer.order
@@ -228,10 +238,16 @@ class TransferProcess:
         for attempt in range(_CORRUPT + 1):
             if attempt < _CORRUPT:
                 self._from_peers(transfer, arriving)
+            if arriving.written < arriving.size and self._is_shared(transfer.order):
+                self._from_site(transfer, arriving)
             if arriving.written < arriving.size:
                 self._from_server(transfer, arriving)
             if arriving.finish():
                 return
+            if transfer.shared and self._shared is not None:
+                self._shared.drop(arriving.digest)
+                self._say(SharedEvents(removed=[arriving.digest]))
+                transfer.shared = 0
             for source in transfer.sources - {0}:
                 hint = FailedPeer(source, corrupt=True, reason="it sent something else")  # type: ignore[arg-type]
                 transfer.failed[source] = hint
@@ -267,6 +283,59 @@ class TransferProcess:
             if isinstance(message, MorePeers):
                 return message.peers
 
+    # --- the site's shared store -------------------------------------------------------------------
+
+    def _is_shared(self, order: BringContent) -> bool:
+        """Whether a content belongs into the shared store."""
+        return self._shared is not None and not order.fresh and self._shared.keeps(order.size)
+
+    def _from_site(self, transfer: _Transfer, arriving: ArrivingContent) -> None:
+        """Take a content from the shared store; if it is not there and nobody else brings it, it is ours to bring."""
+        store = self._shared
+        assert store is not None
+        while True:
+            self._from_store(store, transfer, arriving)
+            if arriving.written >= arriving.size or transfer.claim is not None:
+                return
+            transfer.claim = store.claim(arriving.digest)
+            if transfer.claim is None:
+                store.wait(arriving.digest)
+
+    @staticmethod
+    def _from_store(store: SharedStore, transfer: _Transfer, arriving: ArrivingContent) -> None:
+        number = store.open(arriving.digest, arriving.size)
+        if number < 0:
+            return
+        try:
+            while data := os.pread(number, _CHUNK, arriving.written):
+                arriving.add(data)
+                transfer.shared += len(data)
+        except OSError:  # another host has given it up; or it cannot be written here, which is met again at once
+            return
+        finally:
+            os.close(number)
+
+    def _publish(self, transfer: _Transfer) -> None:
+        """What came from elsewhere is for the whole site; one host of those that have it at once puts it there."""
+        order, store = transfer.order, self._shared
+        if store is None or not self._is_shared(order) or store.has(order.digest):
+            return
+        transfer.claim = transfer.claim or store.claim(order.digest)
+        if transfer.claim is None:
+            return
+        for path in (self._cache.path(order.digest), f"{self._cache.pins}/{order.digest.hex()}"):
+            gone = store.publish(path, order.digest, order.size)
+            if gone is not None:
+                self._say(SharedEvents([(order.digest, order.size)], gone))
+                return
+
+    def _list_shared(self) -> None:
+        if self._shared is None:
+            return
+        found = list(self._shared.contents().items())
+        for start in range(0, max(1, len(found)), _LISTED):
+            self._say(SharedEvents(found[start : start + _LISTED], whole=start == 0))
+
     def _from_server(self, transfer: _Transfer, arriving: ArrivingContent) -> None:
         begun, before = time.monotonic(), arriving.written
         asked, early = arriving.written, dict[int, bytes]()
@@ -276,6 +345,8 @@ class TransferProcess:
                     self._say(NeedPiece(transfer.order.number, asked))
                     asked += PIECE
                 message = transfer.inbox.get()
+                if transfer.claim is not None:
+                    transfer.claim.touch()
                 if not isinstance(message, OriginPiece):
                     continue
                 if message.error:

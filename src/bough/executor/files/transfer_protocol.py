@@ -13,12 +13,13 @@ from bough.wire.framing import Frames
 
 
 class BringContent(msgspec.Struct, frozen=True, array_like=True, tag="b"):
-    """Get a content into the cache: from peers, else from the server."""
+    """Get a content into the cache: from peers, else from the site's shared store, else from the server."""
 
     number: int
     digest: bytes
     size: int
     peers: list[PeerHint] = []
+    fresh: bool = False  # from the server in any case
 
 
 class MorePeers(msgspec.Struct, frozen=True, array_like=True, tag="m"):
@@ -51,7 +52,7 @@ class KeepOutput(msgspec.Struct, frozen=True, array_like=True, tag="k"):
 
     number: int
     path: str
-    digest: bytes
+    digest: bytes  # empty: it is to be found out
     size: int
 
 
@@ -61,6 +62,10 @@ class CheckCopy(msgspec.Struct, frozen=True, array_like=True, tag="c"):
     digest: bytes
 
 
+class ListShared(msgspec.Struct, frozen=True, array_like=True, tag="ls"):
+    """Say all that the site's shared store has."""
+
+
 class WantedContents(msgspec.Struct, frozen=True, array_like=True, tag="w"):
     """How many known tasks want contents, by now; of those that are not named nothing is new."""
 
@@ -68,10 +73,10 @@ class WantedContents(msgspec.Struct, frozen=True, array_like=True, tag="w"):
 
 
 class Listening(msgspec.Struct, frozen=True, array_like=True, tag="l"):
-    """Others can reach it there."""
+    """Others can reach it there; said first of all. Without a port: nowhere."""
 
-    address: str
-    port: int
+    address: str = ""
+    port: int = 0
 
 
 class NeedPeers(msgspec.Struct, frozen=True, array_like=True, tag="np"):
@@ -96,12 +101,15 @@ class ContentBrought(msgspec.Struct, frozen=True, array_like=True, tag="d"):
     of_site: bool = False
     moved: list[MovedContent] = []
     failed: list[FailedPeer] = []
+    shared: int = 0  # bytes that came from the site's shared store
+    full: bool = False  # the disk is
 
 
 class OutputSeen(msgspec.Struct, frozen=True, array_like=True, tag="o"):
     """An output was kept, or not: its path is not needed any more."""
 
     number: int
+    digest: bytes = b""  # empty: it could not be read
 
 
 class CacheEvents(msgspec.Struct, frozen=True, array_like=True, tag="e"):
@@ -111,8 +119,16 @@ class CacheEvents(msgspec.Struct, frozen=True, array_like=True, tag="e"):
     removed: list[bytes] = []
 
 
-ToTransfers = BringContent | MorePeers | OriginPiece | ServeAs | KeepOutput | CheckCopy | WantedContents
-FromTransfers = Listening | NeedPeers | NeedPiece | ContentBrought | OutputSeen | CacheEvents
+class SharedEvents(msgspec.Struct, frozen=True, array_like=True, tag="se"):
+    """What came into the site's shared store, and what went; `whole`: `added` begins a list of all that is there."""
+
+    added: list[tuple[bytes, int]] = []
+    removed: list[bytes] = []
+    whole: bool = False
+
+
+ToTransfers = BringContent | MorePeers | OriginPiece | ServeAs | KeepOutput | CheckCopy | WantedContents | ListShared
+FromTransfers = Listening | NeedPeers | NeedPiece | ContentBrought | OutputSeen | CacheEvents | SharedEvents
 
 
 def to_transfers_frames() -> Frames[ToTransfers]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 
-from bough.executor.monitors.engine import MonitorHangs
+from bough.executor.monitors.evaluation.engine import MonitorHangs
 
 LIMIT = 5.0  # seconds of processor time
 

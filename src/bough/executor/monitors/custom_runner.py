@@ -17,9 +17,9 @@ from typing import NamedTuple, NoReturn
 
 import msgspec
 
-from bough.executor.monitors.conditions import MOST_TEXT
+from bough.executor.host.processes import die_with_parent, kill
+from bough.executor.monitors.evaluation.conditions import MOST_TEXT
 from bough.executor.monitors.task_view import TaskView
-from bough.executor.processes import die_with_parent, kill
 from bough.executor.worker_protocol import TaskPlace
 
 DEADLINE = 5.0  # seconds that a call may take

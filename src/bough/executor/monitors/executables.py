@@ -13,9 +13,9 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import NamedTuple
 
-from bough.executor.processes import die_with_parent, kill_group
+from bough.executor.host.processes import die_with_parent, kill_group
 from bough.executor.worker_protocol import TaskPlace
-from bough.model.monitors import Executable
+from bough.model.monitoring.monitors import Executable
 
 MOST = 16  # that run at a time
 _NOT_STARTED = frozenset({126, 127})  # exit codes by which a shell says so

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 
-from bough.executor.processes import group_memory
+from bough.executor.host.processes import group_memory
 
 _MOST = 1 << 20  # bytes that are read unless more is asked for
 

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from bough.executor.monitors.conditions import NEVER
 from bough.executor.monitors.custom_runner import CustomRunner, RunnerAnswer, RunnerCall
-from bough.executor.monitors.engine import Ask, Engine, Firing
+from bough.executor.monitors.evaluation.conditions import NEVER
+from bough.executor.monitors.evaluation.engine import Ask, Engine, Firing
 from bough.executor.monitors.executables import Executables
 from bough.executor.monitors.followed_files import AwaitedName, FileFollower, FollowedFile
 from bough.executor.worker_protocol import TaskPlace
 from bough.model.files import absolute, hidden_path, place_inside
-from bough.model.monitors import (
+from bough.model.monitoring.monitors import (
     REPORTED,
     STREAMS,
     Custom,
@@ -27,7 +27,7 @@ from bough.model.monitors import (
     all_conditions,
     places_followed,
 )
-from bough.model.observations import Observation
+from bough.model.monitoring.observations import Observation
 
 _RAISES = 10  # times in a row that a function may raise before it is called no more
 

@@ -17,17 +17,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from bough.errors import UserError
+from bough.executor.host.processes import group_memory, kill_group
 from bough.executor.monitors.code_timer import CodeTimer
-from bough.executor.monitors.conditions import NEVER
 from bough.executor.monitors.custom_runner import CustomRunner
-from bough.executor.monitors.engine import Engine, Firing
+from bough.executor.monitors.evaluation.conditions import NEVER
+from bough.executor.monitors.evaluation.engine import Engine, Firing
 from bough.executor.monitors.executables import Executables
 from bough.executor.monitors.followed_files import FileFollower
 from bough.executor.monitors.task_watch import Surroundings, TaskWatch
-from bough.executor.processes import group_memory, kill_group
 from bough.executor.worker.output_streams import sizes_of
 from bough.executor.worker_protocol import TaskPlace
-from bough.model.monitors import (
+from bough.model.monitoring.monitors import (
     ENDING,
     REPORTED,
     Fail,
@@ -37,7 +37,7 @@ from bough.model.monitors import (
     files_followed,
     places_followed,
 )
-from bough.model.observations import Observation, Trouble, ended_by
+from bough.model.monitoring.observations import Observation, Trouble, ended_by
 
 FAILED = 1  # the exit code of a command that a monitor has failed
 _CHUNK = 1 << 18

@@ -17,13 +17,13 @@ import socket
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import NoReturn
 
 from bough.errors import BadValue
+from bough.executor.host.processes import give_way, groups_memory
 from bough.executor.monitors.code_timer import CodeTimer
-from bough.executor.monitors.conditions import NEVER
 from bough.executor.monitors.custom_runner import CustomRunner
-from bough.executor.monitors.engine import Engine
+from bough.executor.monitors.evaluation.conditions import NEVER
+from bough.executor.monitors.evaluation.engine import Engine
 from bough.executor.monitors.executables import Executables
 from bough.executor.monitors.followed_files import FileFollower
 from bough.executor.monitors.task_watch import Surroundings, TaskWatch
@@ -44,10 +44,9 @@ from bough.executor.monitors.watcher_protocol import (
     WatchTask,
     to_watcher_frames,
 )
-from bough.executor.processes import die_with_parent, give_way, groups_memory
 from bough.model.ids import BlobId
-from bough.model.monitors import ENDING, SendSignal, WatchPlan, decode_plan
-from bough.model.observations import MOST_OBSERVATIONS, Observation, Trouble
+from bough.model.monitoring.monitors import ENDING, SendSignal, WatchPlan, decode_plan
+from bough.model.monitoring.observations import MOST_OBSERVATIONS, Observation, Trouble
 from bough.wire.client_messages import Blob
 from bough.wire.framing import frame
 
@@ -59,29 +58,14 @@ _LATE = 10.0  # seconds behind after which it is said
 _IN = select.EPOLLIN
 
 
-def be_watcher(sock: socket.socket, cells: memoryview[int], executor: int) -> NoReturn:
-    """In a fork of the executor: watch until it ends. Never returns."""
-    try:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        die_with_parent(signal.SIGKILL)
-        if os.getppid() == executor:
-            os.closerange(3, sock.fileno())
-            os.closerange(sock.fileno() + 1, 1 << 16)
-            null = os.open(os.devnull, os.O_RDWR)
-            os.dup2(null, 0)
-            os.dup2(null, 1)  # what functions of users print
-            give_way(_NICE, _TURN)
-            Watcher(sock, cells).run()
-    except BaseException:  # noqa: BLE001 -- nothing may get back into the executor's code
-        import sys
-        import traceback
-
-        traceback.print_exc()
-        sys.stderr.flush()
-    finally:
-        os._exit(70)
+def be_watcher(sock: socket.socket, cells: memoryview[int]) -> None:
+    """In a helper process of the executor: watch until it ends."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # programs that it starts must not ignore it
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)  # what functions of users print
+    give_way(_NICE, _TURN)
+    Watcher(sock, cells).run()
 
 
 class Watcher:

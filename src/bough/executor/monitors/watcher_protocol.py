@@ -13,12 +13,12 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from bough.executor.monitors.engine import Progress
+from bough.executor.monitors.evaluation.engine import Progress
 from bough.executor.worker_protocol import TaskPlace
 from bough.model.bounds import Count
 from bough.model.ids import BlobId, Seconds
-from bough.model.monitors import MOST_REPORTED_LINES, Fail, Finish, Restart
-from bough.model.observations import Fired, Observation
+from bough.model.monitoring.monitors import MOST_REPORTED_LINES, Fail, Finish, Restart
+from bough.model.monitoring.observations import Fired, Observation
 from bough.wire.client_messages import Blob
 from bough.wire.framing import Frames
 

@@ -15,8 +15,8 @@ import subprocess
 import time
 
 from bough.errors import SiteError
+from bough.executor.host.processes import kill_group
 from bough.executor.probes.file_answers import ProbePlace
-from bough.executor.processes import kill_group
 from bough.wire.probes import MOST_WRITTEN, CommandRan, RunCommand
 
 _CHUNK = 1 << 16

@@ -19,7 +19,7 @@ import msgspec
 from bough.errors import BoughError, MissingFile, UserError
 from bough.executor.files.sandbox import sandbox_name
 from bough.model.files import absolute, hidden_path, place_inside
-from bough.model.monitors import compile_pattern
+from bough.model.monitoring.monitors import compile_pattern
 from bough.wire.probes import (
     MOST_NAMES,
     MOST_READ,

@@ -21,9 +21,9 @@ import msgspec
 
 from bough import fork_warning
 from bough.errors import BoughError
-from bough.executor.descriptors import Descriptors
+from bough.executor.host.descriptors import Descriptors
+from bough.executor.host.processes import die_with_parent, fork_deaf, hear_signals, kill
 from bough.executor.probes.file_answers import ProbePlace, answer_file
-from bough.executor.processes import die_with_parent, fork_deaf, hear_signals, kill
 from bough.wire.executor_messages import ProbeAnswer
 from bough.wire.framing import Frames, frame
 from bough.wire.probes import ProbeQuestion, RunCommand, SendSignal

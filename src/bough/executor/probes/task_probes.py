@@ -13,12 +13,12 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from bough.executor.backlog import QueuedSpan
-from bough.executor.descriptors import Descriptors
+from bough.executor.host.descriptors import Descriptors
 from bough.executor.probes.file_answers import ProbePlace
 from bough.executor.probes.helper_pool import HelperPool, ProbeWork
-from bough.executor.slot import WorkerSlot
-from bough.executor.slots import Slots
+from bough.executor.slots.backlog import QueuedSpan
+from bough.executor.slots.slot import WorkerSlot
+from bough.executor.slots.slots import Slots
 from bough.executor.worker_protocol import GROUP
 from bough.wire.executor_messages import ProbeAnswer, ProbeTask
 from bough.wire.probes import STREAMS, RunCommand, SendSignal, SignalSent

@@ -25,8 +25,9 @@ from bough import private
 from bough.errors import BadValue, BoughError, SiteError, UserError
 from bough.executor.files.declared_outputs import Outputs
 from bough.executor.files.sandbox import Sandbox, aside_of, sandbox_name
-from bough.executor.processes import Unstartable, kill_group
-from bough.executor.reports import MOST_WRITTEN
+from bough.executor.host.disk_space_wait import is_full, lacks_space
+from bough.executor.host.processes import Unstartable, kill_group
+from bough.executor.reports import are_long
 from bough.executor.worker.beside_thread import do_beside
 from bough.executor.worker.call_text import show_values
 from bough.executor.worker.command_wait import CommandEnd, CommandWait
@@ -54,9 +55,11 @@ from bough.model.checkpoints import VARIABLE
 from bough.model.commands.command import CommandCall, CommandSettings, decode_call
 from bough.model.commands.rendering import render_call, render_row
 from bough.model.events.news import WorkFailed, WorkReturned, WorkStopped
-from bough.model.files import absolute
+from bough.model.files import absolute, is_url
 from bough.model.outcomes import Cause, Detail, EndedEarly, Failure, Output, Staged, Stream
+from bough.model.tasks import LATER
 from bough.wire.executor_messages import RunSpan
+from bough.wire.file_messages import HeldOutputs
 
 if TYPE_CHECKING:
     from bough.executor.files.host_folders import Environment
@@ -66,6 +69,7 @@ if TYPE_CHECKING:
 _UNMOVED: Mapping[str, str] = MappingProxyType({})
 _RESET = [int(number) for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM)]
 _PATH = os.fsencode(os.defpath)
+_IMPOSSIBLE = frozenset((errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST))  # no host has a file of such a name
 _CHECKPOINT = VARIABLE.encode()
 _OF_DISK = frozenset({Cause.EXIT, Cause.MISSING_OUTPUT})  # failures that a full disk may be the reason of
 _AHEAD = 16  # rows that are filled in together: between programs the code for it has left the processor's cache
@@ -95,6 +99,7 @@ class CommandRunner:
     def __init__(self, context: WorkerContext, sandboxes: str = "", *, is_far: bool = False) -> None:
         self._is_far = is_far  # the server cannot read what is written here
         self._sandboxes = sandboxes  # the folder for them
+        self._context = context
         self._cells = context.cells
         self._streams = context.streams
         self._reports = context.reports
@@ -176,16 +181,22 @@ class CommandRunner:
     def _far_element(self, number: int, run: RunSpan, index: int, call: CommandCall, directory: str) -> None:
         """Run a command in a sandbox to which its files are brought."""
         name = f"{self._sandboxes}/{sandbox_name(run.record, index, run.attempt)}"
+        sandbox: Sandbox | None = None
         try:
             sandbox = Sandbox(name, directory, call)
             if run.checkpoint is not None and index in run.saved:
                 sandbox.reads.append(run.checkpoint.path(run.record, index))
             begun = time.perf_counter()
             moved = self._bring(number, run, index, sandbox)
-            if moved is None:
+            if moved is None:  # the executor knows the bytes that have come, and says nothing if there are none
+                stopped = Detail(index, staged=Staged(time.perf_counter() - begun))
+                self._reports.say(WorkStopped(run.span, run.record, index, run.attempt, stopped))
+                self._reports.flush()
                 return
-            sandbox.staged = Staged(time.perf_counter() - begun, 0, *moved)
+            sandbox.staged = msgspec.structs.replace(moved, stage_in=time.perf_counter() - begun)
         except Unstartable as error:
+            if sandbox is not None:
+                sandbox.remove()  # half of it would take the space that the next attempt needs
             self._not_started(run, index, error)
             return
         except (SiteError, UserError) as error:
@@ -214,6 +225,8 @@ class CommandRunner:
     def _surround(self, run: RunSpan, index: int, call: CommandCall, sandbox: Sandbox | None) -> CommandCall:
         """Make the playpen and the environment of a command, if it has some; the command as it is run then."""
         settings = call.settings
+        if not settings.environment and not settings.playpen:
+            return call
         folder = os.path.dirname(os.path.dirname(self._sandboxes))
         if settings.environment:
             from bough.executor.files.host_folders import host_folder, unpacked_environment  # few commands have one
@@ -247,6 +260,8 @@ class CommandRunner:
 
     def _is_ready(self, number: int, run: RunSpan, index: int, call: CommandCall) -> bool:
         """See to what a command needs in the executor's folder; False when it cannot start, or was stopped."""
+        if run.looks and not self._find_inputs(number, run, index):
+            return False
         if self._urls is None and not call.settings.playpen:
             return True
         self._reports.say(StageInputs(number, run.span, index, []))  # the executor makes its folder
@@ -254,6 +269,32 @@ class CommandRunner:
         if not isinstance(self._inbox.answer(number, index), InputsStaged):
             return False
         return self._urls is None or self._bring_urls(number, run, index, self._urls)
+
+    def _find_inputs(self, number: int, run: RunSpan, index: int) -> bool:
+        """Have declared inputs brought to their places that are not there; False when that cannot be, or was stopped.
+
+        They may be temporary outputs that another host holds, or have gone.
+        """
+        paths = [path for element, path in run.looks if element == index and not is_url(path)]
+        missing = [path for path in dict.fromkeys(paths) if not os.path.lexists(path)]
+        if not missing:
+            return True
+        self._reports.say(StageInputs(number, run.span, index, missing, in_place=True))
+        self._reports.flush()
+        answer = self._inbox.answer(number, index)
+        if not isinstance(answer, InputsStaged):
+            return False
+        try:
+            if answer.error:
+                why = f"its input is not in its place and cannot be brought: {answer.error}"
+                raise Unstartable(why, of_site=answer.of_site, lost=answer.lost, full=answer.full)
+            from bough.executor.files.missing_inputs import put_in_places  # few commands miss some
+
+            put_in_places(answer.files, answer.folders, (run.record, index, run.attempt))
+        except Unstartable as error:
+            self._not_started(run, index, error)
+            return False
+        return True
 
     def _bring_urls(self, number: int, run: RunSpan, index: int, urls: UrlFiles) -> bool:
         """Have what is at URLs brought; False when the command cannot start, or was stopped."""
@@ -266,10 +307,10 @@ class CommandRunner:
             self._not_started(run, index, Unstartable(f"its input cannot be brought: {error}", of_site=of_site))
             return False
 
-    def _bring(self, number: int, run: RunSpan, index: int, sandbox: Sandbox) -> tuple[int, int, int] | None:
-        """Have the files of a command brought; bytes by where they came from, None when it was stopped."""
+    def _bring(self, number: int, run: RunSpan, index: int, sandbox: Sandbox) -> Staged | None:
+        """Have the files of a command brought; where they came from, None when it was stopped."""
         files: dict[str, str] = {}
-        moved = (0, 0, 0)
+        moved = Staged()
         folders: list[str] = []
         urls = self._urls.unmovable() if self._urls is not None else []  # the server may be able to
         if sandbox.reads or urls:
@@ -280,7 +321,8 @@ class CommandRunner:
             if not isinstance(answer, InputsStaged):
                 return None
             if answer.error:
-                raise Unstartable(f"its input cannot be brought: {answer.error}", of_site=answer.of_site)
+                why = f"its input cannot be brought: {answer.error}"
+                raise Unstartable(why, of_site=answer.of_site, lost=answer.lost, full=answer.full)
             files, folders, moved = answer.files, answer.folders, answer.moved
             self._contents = files
         if self._urls is not None:
@@ -300,8 +342,12 @@ class CommandRunner:
         try:
             made, where = sandbox.made(outputs.hidden, outputs.gathered())
         except Unstartable as error:
-            raise OSError(0, str(error)) from error
-        self._reports.say(StoreOutputs(number, run.span, index, made, where))
+            raise OSError(errno.ENOSPC if error.full else 0, str(error)) from error
+        later = None
+        if run.limits.keep == LATER and not any(one.folder for one in made):
+            later = HeldOutputs(run.record, index, run.attempt, made)
+        temporary = not run.limits.keep
+        self._reports.say(StoreOutputs(number, run.span, index, made, where, temporary=temporary, later=later))
         self._reports.flush()
         answer = self._inbox.answer(number, index)
         if not isinstance(answer, OutputsStored):
@@ -311,32 +357,30 @@ class CommandRunner:
             raise OSError(0, f"the server cannot keep it: {answer.error}")
         sent = sum(one.size for one in made)
         sandbox.staged = msgspec.structs.replace(sandbox.staged, stage_out=time.perf_counter() - begun, sent=sent)
-        return sandbox.outputs(made, answer.times)
+        told = sandbox.outputs(made, answer.times)
+        return tuple([msgspec.structs.replace(one, later=True) for one in told]) if answer.later else told
 
     def _keep_streams(
         self, number: int, run: RunSpan, index: int, out: Stream | None, err: Stream | None
     ) -> tuple[Stream | None, Stream | None]:
         """Give what a command wrote to the server, which cannot read it here; as it was if that cannot be."""
         end = self.waiting.end
-        if not self._is_far or not _are_long(out, err) or (end and end.verdict is None):
+        if not self._is_far or not are_long(out, err) or (end and end.verdict is None):
             return out, err
-        from bough.executor.worker.long_streams import LongStreams  # few commands write so much
+        from bough.executor.worker.long_streams import hand_over  # few commands write so much
 
-        try:
-            with LongStreams(self._streams.path_of("long"), (out, err)) as long:
-                self._reports.say(StoreOutputs(number, run.span, index, long.made, long.where))
-                self._reports.flush()
-                answer = self._inbox.answer(number, index)
-                if not isinstance(answer, OutputsStored):
-                    self.waiting.end = CommandEnd(None)  # it was stopped
-                elif not answer.error and len(answer.places) == len(long.made):
-                    return long.placed(answer.places)
-        except OSError:
-            pass
-        return out, err
+        found = hand_over(self._context, number, run.span, index, (out, err))
+        if found is None:
+            self.waiting.end = CommandEnd(None)  # it was stopped
+            return out, err
+        return found
 
     def _not_started(self, run: RunSpan, index: int, error: Unstartable) -> None:
-        self._say_failed(run, index, Failure(Cause.NOT_STARTED, str(error), site=error.of_site))
+        if error.full:
+            self._say_failed(run, index, Failure(Cause.NO_SPACE, str(error)))
+            return
+        cause = Cause.INPUT_LOST if error.lost else Cause.NOT_STARTED
+        self._say_failed(run, index, Failure(cause, str(error), site=error.of_site, lost=error.lost))
 
     def _say_failed(self, run: RunSpan, index: int, failure: Failure, detail: Detail | None = None) -> None:
         """Tell a failure, of a sweep's element with its values."""
@@ -345,6 +389,8 @@ class CommandRunner:
             shown = show_values(zip(names, rows[index - start], strict=False))
             failure = msgspec.structs.replace(failure, parameters=shown)
         self._reports.say(WorkFailed(run.span, index, failure, detail))
+        if failure.cause is Cause.NO_SPACE:
+            self._reports.flush()  # the executor makes space before the next element needs it
 
     def _element(
         self, number: int, run: RunSpan, index: int, call: CommandCall, sandbox: Sandbox | None = None
@@ -355,9 +401,8 @@ class CommandRunner:
         started = time.time()
         begun = time.perf_counter()
         try:
-            if call.settings.environment or call.settings.playpen:
-                call = self._surround(run, index, call, sandbox)
-            pid = self._start(run, index, call, outputs)
+            call = self._surround(run, index, call, sandbox)
+            pid = self._start(run, index, call, outputs, is_in_sandbox=sandbox is not None)
         except Unstartable as error:
             if outputs:
                 outputs.discard()
@@ -377,6 +422,8 @@ class CommandRunner:
             self._hear_verdict(number, index)
         out, err = self._streams.take()
         failure = self._judge(status, outputs) if status or outputs or waiting.end or self._urls else None
+        if failure and sandbox:
+            failure = _for_want_of_space(failure, sandbox)
         if failure and failure.cause in {Cause.EXIT, Cause.SIGNAL, Cause.TIMEOUT, Cause.MEMORY, Cause.MISSING_OUTPUT}:
             failure = _with_stderr(failure, self._streams.error_tail(err))
         out, err = self._keep_streams(number, run, index, out, err)
@@ -444,8 +491,12 @@ class CommandRunner:
             return tuple(sent), None
         try:
             shown = self._hand_over(number, run, index, sandbox, outputs) if sandbox else outputs.show()
+            if not run.limits.keep:
+                shown = tuple([msgspec.structs.replace(one, kept=False) for one in shown])
         except OSError as error:
             outputs.discard()
+            if sandbox and is_full(error):
+                return (), Failure(Cause.NO_SPACE, str(error.strerror))
             what = f"an output cannot be given its name: {error}" if not sandbox else str(error.strerror)
             return (), Failure(Cause.MISSING_OUTPUT, what)
         return (*shown, *sent), None
@@ -477,10 +528,10 @@ class CommandRunner:
             self.waiting.end = CommandEnd(answer.verdict)
 
     def _tell(self, run: RunSpan, index: int, failure: Failure | None, detail: Detail) -> None:
-        """Say how a command ended; of one that was stopped only what it wrote."""
+        """Say how a command ended; of one that was stopped only what it wrote, and that files travelled for it."""
         end = self.waiting.end
         if end and end.verdict is None:
-            if detail.stdout or detail.stderr:
+            if detail.stdout or detail.stderr or detail.staged:
                 self._reports.say(WorkStopped(run.span, run.record, index, run.attempt, detail))
                 self._reports.flush()
         elif failure:
@@ -497,7 +548,9 @@ class CommandRunner:
             failure = msgspec.structs.replace(failure, site=True)
         self._say_failed(run, index, failure, detail)
 
-    def _start(self, run: RunSpan, index: int, call: CommandCall, outputs: Outputs | None) -> int:
+    def _start(
+        self, run: RunSpan, index: int, call: CommandCall, outputs: Outputs | None, *, is_in_sandbox: bool
+    ) -> int:
         settings = call.settings
         try:
             argv = render_call(call, self._hidden(outputs), run.needs.cores, run.attempt, self._moved)
@@ -519,7 +572,9 @@ class CommandRunner:
                 self._note.write([os.path.join(settings.cwd, path) for path in outputs.noted()])
         except OSError as error:
             what = "folder for an output cannot be made" if self._cwd else "directory cannot be entered"
-            raise Unstartable(f"the {what}: {error.filename}: {error.strerror}") from error
+            is_of_site = error.errno not in _IMPOSSIBLE
+            text = f"the {what}: {error.filename}: {error.strerror}"
+            raise Unstartable(text, of_site=is_of_site, full=is_in_sandbox and is_full(error)) from error
         if self._watched:
             self._sizes = sizes_of(self._watched)
         if settings.stdin is None and not settings.stdin_path:
@@ -614,10 +669,6 @@ class CommandRunner:
         return [*missing, *self._urls.missing()] if self._urls is not None else missing
 
 
-def _are_long(*streams: Stream | None) -> bool:
-    return any(stream is not None and stream.length > MOST_WRITTEN for stream in streams)
-
-
 def _place_of(path: str, sandbox: Sandbox | None) -> str:
     """Where a path of the submitter lies here."""
     return sandbox.place(path) if sandbox else path
@@ -643,6 +694,13 @@ def _surrounded(argv: list[str], settings: CommandSettings, environment: dict[by
         return around(argv, settings, template=template, user=user, variables=dict.fromkeys(variables))
     except BadValue as error:
         raise Unstartable(str(error)) from error
+
+
+def _for_want_of_space(failure: Failure, sandbox: Sandbox) -> Failure:
+    """What a command's failure is that ran where the disk is full: it may run well when that is not."""
+    if failure.cause not in _OF_DISK or not lacks_space(sandbox.root):
+        return failure
+    return Failure(Cause.NO_SPACE, f"the disk of {sandbox.root} was full: {failure.message}")
 
 
 def _payload(run: RunSpan) -> bytes:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bough.executor.processes import kill_group
+from bough.executor.host.processes import kill_group
 from bough.executor.worker.worker_channel import LONG, WorkerInbox, WorkerReports
 from bough.executor.worker_protocol import Verdict
 from bough.model.ids import Seconds

@@ -14,7 +14,7 @@ import time
 from typing import Final
 
 from bough import fork_warning
-from bough.executor.processes import die_with_parent
+from bough.executor.host.processes import die_with_parent
 from bough.executor.worker.call_text import MOST, show_call
 from bough.executor.worker.serialisation import Blobs, arguments, paths_of
 from bough.model.ids import BlobId

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from bough.executor.devices import WorkerDevices
-from bough.executor.processes import Unstartable
+from bough.executor.host.devices import WorkerDevices
+from bough.executor.host.processes import Unstartable
 from bough.model.commands.command import CommandSettings
 
 THREADS = (b"OMP_NUM_THREADS", b"OPENBLAS_NUM_THREADS", b"MKL_NUM_THREADS", b"NUMEXPR_NUM_THREADS")

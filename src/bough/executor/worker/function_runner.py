@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from bough.executor.reports import are_long
 from bough.executor.worker import current_task
 from bough.executor.worker.call_text import show_call
 from bough.executor.worker.environment import THREADS, threads_text
@@ -33,7 +34,9 @@ from bough.executor.worker_protocol import (
 from bough.model.checkpoints import VARIABLE
 from bough.model.events.news import WorkReturned
 from bough.model.ids import SpanId
-from bough.model.outcomes import Detail, Failure, ResultFile
+from bough.model.outcomes import Detail, Failure, ResultFile, Stream
+from bough.movers.kept_maps import kept_maps
+from bough.movers.value_files import forget_recent
 from bough.wire.executor_messages import RunSpan
 
 
@@ -42,43 +45,41 @@ class FunctionRunner:
 
     def __init__(self, context: WorkerContext, *, is_far: bool = False) -> None:
         self._is_far = is_far  # folders of the submitter are not seen here
+        self._context = context
         self._cells = current_task.cells = context.cells
         self._streams = context.streams
         self._reports = context.reports
         self._blobs = context.blobs
         self._inbox = context.inbox
         self._number = 0  # of the hand-over
+        self._first = SpanId(0)  # the span of its first element
+        self._is_batch = False  # each of its elements has a span of its own
         self._watched: list[str] | None = None  # files that are followed while it runs; None: it is not watched
         self._threads = [name for name in map(os.fsdecode, THREADS) if os.fsencode(name) not in context.environment]
         self._cores = 0.0
         self._called: tuple[Any, bool, bool] = (None, False, False)  # the user's function, `is_array` and `star`
         self._previous: tuple[SpanId, Any] | None = None  # the loose run that has just succeeded, and its value
         self._made: list[Any] = []  # the value of the element that was run last, if it succeeded
+        self.loading = 0  # the element whose arguments are unpickled now
         self._home = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def run(self, number: int, run: RunSpan, *, watched: list[str] | None = None) -> None:
         """Run all elements of a span and say how they ended."""
         self._number, self._watched = number, watched
+        self._first, self._is_batch = run.span, bool(run.batch)
         previous, self._previous, self._made = self._previous, None, []
         if run.after_span and (previous is None or previous[0] != run.after_span):
             self._reports.say(WorkReturned(run.span, run.start, run.stop))
             self._reports.say(WorkerDone(number))
             return
-        current_task.run = run
-        if VARIABLE in os.environ:  # of what ran before
-            del os.environ[VARIABLE]
-        os.fchdir(self._home)
-        if run.needs.cores != self._cores:
-            self._cores = run.needs.cores
-            os.environ.update(dict.fromkeys(self._threads, threads_text(self._cores)))
-        self._streams.restore()
+        self._clear_up(run)
         name = f"{run.record}-{run.attempt}-{run.span}"
         progress = SpanProgress(run.span, run.start, run.stop, name, is_batch=bool(run.batch))
         self._reports.begin(progress)
-        self._cells[INDEX] = run.start
+        self._cells[INDEX] = self.loading = run.start
         try:
             function = self._blobs.function(run.body)
-            calls: list[Any] = self._blobs.items(run) if run.is_array else arguments(run, previous and previous[1])
+            calls = self._arguments(run, previous and previous[1])
         except BaseException as error:  # noqa: BLE001 -- unpickling runs the user's code
             failure = loading_failure(error, "the function or its arguments")
             for index in range(run.start, run.stop):
@@ -94,6 +95,27 @@ class FunctionRunner:
                 self._previous = (run.last, self._made.pop())
         self._reports.end(WorkerDone(number))
         self._let_go_of_big()
+
+    def _clear_up(self, run: RunSpan) -> None:
+        """Leave nothing of what ran before to the next run."""
+        current_task.run = run
+        if VARIABLE in os.environ:  # of what ran before
+            del os.environ[VARIABLE]
+        os.fchdir(self._home)
+        if run.needs.cores != self._cores:
+            self._cores = run.needs.cores
+            os.environ.update(dict.fromkeys(self._threads, threads_text(self._cores)))
+        self._streams.restore()
+        if run.limits.memory:  # what calls before it had mapped would count as its own
+            forget_recent()
+            kept_maps.forget()
+
+    def _arguments(self, run: RunSpan, previous: Any) -> list[Any]:
+        """Those of all elements; what is brought for them is brought for the first element of a page."""
+        return self._blobs.items(run, self._begin_page) if run.is_array else arguments(run, previous)
+
+    def _begin_page(self, element: int) -> None:
+        self.loading = element
 
     def _let_go_of_big(self) -> None:
         """The value that the next run may want is read from its file, if it has one: so it is in memory once."""
@@ -146,11 +168,11 @@ class FunctionRunner:
             verdict = self._hear_verdict(index)
         done_at = time.perf_counter()
         if isinstance(verdict, Failure):
-            out, err = self._streams.take()
+            out, err = self._take(index)
             self._reports.fail(index, verdict, Detail(index, stdout=out, stderr=err))
             return
         if verdict is not None:
-            out, err = self._streams.take()
+            out, err = self._take(index)
             progress.details.append(Detail(index, stdout=out, stderr=err, ended_by=verdict.ended_by))
             value = verdict
         elif self._streams.grown():
@@ -225,11 +247,22 @@ class FunctionRunner:
     def _failed(self, index: int, error: BaseException, item: Any, *, last: bool = False) -> None:
         failure = exception_failure(error, self._parameters(item))  # runs code of the user's, which may print
         printed = self._streams.grown() if last else self._streams.wrote[0]
-        out, err = self._streams.take() if printed else (None, None)
+        out, err = self._take(index) if printed else (None, None)
         if err:
             failure = replace(failure, stderr=self._streams.error_tail(err))
         detail = Detail(index, stdout=out, stderr=err) if out or err else None
         self._reports.fail(index, failure, detail)
+
+    def _take(self, index: int) -> tuple[Stream | None, Stream | None]:
+        """What an element wrote; to a server that cannot read it here it is given, if it is long."""
+        out, err = self._streams.take()
+        if not self._is_far or not are_long(out, err):
+            return out, err
+        from bough.executor.worker.long_streams import hand_over  # few functions write so much
+
+        self._cells[SINCE] = 0  # its time is not counted any more
+        span, at = (SpanId(self._first + index), 0) if self._is_batch else (self._first, index)
+        return hand_over(self._context, self._number, span, at, (out, err)) or (out, err)
 
     def _parameters(self, item: Any) -> str:
         """What the user's function was called with."""
@@ -239,7 +272,7 @@ class FunctionRunner:
         return show_call(function, item if star else (item,), {})
 
     def _printed(self, index: int, progress: SpanProgress) -> None:
-        out, err = self._streams.take()
+        out, err = self._take(index)
         if out or err:
             progress.details.append(Detail(index, stdout=out, stderr=err))
 

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bough import private
-from bough.executor.disk_space_wait import SpaceWait, is_full, lacks_space
+from bough.executor.host.disk_space_wait import SpaceWait, is_full, lacks_space
 from bough.executor.worker_protocol import ERR, GENERATION, OUT, OUTPUT_WAITS, SINCE
 from bough.model.outcomes import Stream
 from bough.wire.executor_messages import OutputRead, ReadOutput

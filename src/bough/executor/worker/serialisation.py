@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from bough.executor.disk_space_wait import SpaceWait, patiently
+from bough.executor.host.disk_space_wait import SpaceWait, patiently
 from bough.executor.worker.exception_packing import RemoteTraceback, pack_exception, traceback_text
 from bough.model.commands.command import CommandTemplate, decode_template
 from bough.model.ids import BlobId
@@ -88,8 +88,8 @@ class Blobs:
         found: CommandTemplate = self._make(blob, decode_template)
         return found
 
-    def items(self, run: RunSpan) -> list[Any]:
-        """The arguments of an array's span, one per element."""
+    def items(self, run: RunSpan, on_page: Callable[[int], None] | None = None) -> list[Any]:
+        """The arguments of an array's span, one per element; `on_page` is told the first element of each page."""
         if run.table:
             table: Sequence[Any] = self._make(run.table, load_pickle)
             return list(table[run.start : run.stop])
@@ -97,6 +97,8 @@ class Blobs:
         for page in run.pages:
             first, last = max(run.start, page.start), min(run.stop, page.stop)
             if first < last:
+                if on_page is not None:
+                    on_page(first)
                 found += load_pickle(page.data)[first - page.start : last - page.start]
         if len(found) != run.stop - run.start:
             raise ValueError(f"pages hold {len(found)} of {run.stop - run.start} arguments")

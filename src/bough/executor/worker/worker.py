@@ -8,6 +8,7 @@ Rule: everything a worker knows of an element is said before `WorkerDone`.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -18,8 +19,8 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from bough import logs
-from bough.executor.devices import WorkerDevices
-from bough.executor.processes import die, die_with_parent, kill_group
+from bough.executor.host.devices import WorkerDevices
+from bough.executor.host.processes import die, die_with_parent, kill_group
 from bough.executor.worker.function_runner import FunctionRunner
 from bough.executor.worker.output_streams import Streams
 from bough.executor.worker.serialisation import Blobs, paths_of, with_paths
@@ -29,7 +30,7 @@ from bough.model.events.news import WorkFailed
 from bough.model.ids import BlobId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Kind
-from bough.movers.value_files import keep_maps
+from bough.movers.value_files import bring_by
 from bough.wire.executor_messages import RunSpan
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ class _Worker:
         setting: WorkerSetting,
     ) -> None:
         self._parent = setting.parent
-        keep_maps()
+        bring_by(self._bring_buffers)
+        self._hand: WorkerSpan | None = None  # what runs now
         self._cells = cells
         self._sandbox, self._is_far = setting.sandbox, setting.is_far
         say = None if setting.is_far else _say_on(os.dup(2))  # before it is the output of tasks
@@ -117,6 +119,7 @@ class _Worker:
             cells[HANDOVER] = hand.number
             self._be(hand.run.kind)
             self._context.devices.use(hand.devices)
+            self._hand = hand
             if hand.run.kind == Kind.FUNCTION:
                 run = self._with_values(hand) if self._is_far else hand.run
                 if run is not None:
@@ -145,6 +148,18 @@ class _Worker:
             self._reports.say(WorkFailed(hand.run.span, hand.run.start, failure))
             self._reports.say(WorkerDone(hand.number))
         return None
+
+    def _bring_buffers(self, paths: list[str]) -> dict[str, str]:
+        """Have buffers brought that arguments name by their digests, while these are unpickled; where they lie."""
+        hand, element = self._hand, self._functions.loading
+        assert hand is not None
+        self._reports.say(StageInputs(hand.number, hand.run.span, element, paths))
+        self._reports.flush()
+        answer = self._inbox.answer(hand.number, element)
+        if isinstance(answer, InputsStaged) and not answer.error:
+            return answer.files
+        why = answer.error if isinstance(answer, InputsStaged) else "the task was stopped"
+        raise OSError(errno.EIO, f"a part of the arguments cannot be brought: {why}")
 
     def _commands(self) -> CommandRunner:
         if self._command_runner is None:

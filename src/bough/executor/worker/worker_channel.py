@@ -25,9 +25,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from bough.executor.devices import WorkerDevices
-from bough.executor.disk_space_wait import GivenUp, SpaceWait
-from bough.executor.processes import die
+from bough.executor.host.devices import WorkerDevices
+from bough.executor.host.disk_space_wait import GivenUp, SpaceWait
+from bough.executor.host.processes import die
 from bough.executor.worker.output_streams import Streams
 from bough.executor.worker.serialisation import Blobs, Packed, pack_parts, pack_results
 from bough.executor.worker_protocol import (
@@ -48,14 +48,13 @@ from bough.executor.worker_protocol import (
 from bough.model.events.news import CallsEnded, WorkFailed, WorkReturned, WorkSucceeded
 from bough.model.ids import Seconds, SpanId
 from bough.model.outcomes import Detail, Failure, Results
-from bough.movers.value_files import forget_maps, forget_recent
+from bough.movers.value_files import forget_recent
 from bough.wire.client_messages import Blob
 from bough.wire.framing import frame_list
 
 MAX_WAIT = 0.05  # seconds that news may wait
 LONG = 2 * MAX_WAIT  # seconds after which nothing of its span waits behind an element: spans hold much shorter ones
 _RESTED = 3  # times MAX_WAIT: then the next call, which may want the same big values, does not come soon
-_IDLE = 5.0  # seconds without work, after which a worker lets go of what it has mapped
 _MOST_TOGETHER = 1 << 20  # bytes of results in one piece of news
 _CHUNK = 1 << 18  # bytes that are read at once
 
@@ -158,6 +157,7 @@ class WorkerReports:
         self._span = SpanId(0)  # of the commands in `ends`
         self.ends: list[Detail] = []  # successes of commands: put in without the lock, told with the next news
         self.progress: SpanProgress | None = None
+        self._begun = 0  # spans of functions so far
         self.last: Results = None  # of the element that was told last, unless that was one of a batch
         waits = partial(cells.__setitem__, RESULT_WAITS)
         self._pause = SpaceWait(say, lambda: self.must_leave, waits) if say is not None else None
@@ -191,6 +191,7 @@ class WorkerReports:
         """A span of functions begins: results put into it are told in time."""
         with self:
             self.progress = progress
+            self._begun += 1
         if not self._thread:
             self._thread = True
             threading.Thread(target=self._remind, name="bough-reports", daemon=True).start()
@@ -338,12 +339,13 @@ class WorkerReports:
     def _remind(self) -> None:
         """The thread: send what waits while a function runs on."""
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        quiet = resting = 0
+        quiet = resting = begun = 0
         while True:
             time.sleep(MAX_WAIT)
             with self._lock:
                 progress = self.progress
-                resting = resting + 1 if progress is None else 0
+                resting = resting + 1 if progress is None and begun == self._begun else 0
+                begun = self._begun
                 if resting == _RESTED:
                     forget_recent()
                 if progress is not None and progress.calls is not None:
@@ -356,9 +358,7 @@ class WorkerReports:
                     quiet += 1
             if quiet > 20 and self.progress is None:
                 self._asleep = True
-                if not self._wake.wait(_IDLE):
-                    forget_maps()
-                    self._wake.wait()
+                self._wake.wait()
                 self._wake.clear()
                 self._asleep = False
                 quiet = 0

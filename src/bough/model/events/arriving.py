@@ -16,6 +16,8 @@ from bough.model.events.news import (
     DataNews,
     FreeLock,
     GroupClosed,
+    OutputLost,
+    OutputsWritten,
     PagesAdded,
     TakeLock,
     TakeTask,
@@ -70,4 +72,6 @@ News = (  # all that a turn takes in
     | FreeLock
     | TaskAlive
     | DataNews
+    | OutputLost
+    | OutputsWritten
 )

@@ -12,7 +12,6 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from bough.model.availability import Grace, SiteRule
 from bough.model.bounds import (
     Amount,
     Count,
@@ -32,15 +31,16 @@ from bough.model.bounds import (
 from bough.model.events.news import GroupClosed, PagesAdded
 from bough.model.files import FileSpec
 from bough.model.ids import ROOT, BlobId, ExecutorId, GroupId, MemoKey, RecordId, Seconds, SpanId
-from bough.model.monitors import MOST_CHECKPOINTS, Fail, Finish, Restart
-from bough.model.observations import Observation
+from bough.model.monitoring.monitors import MOST_CHECKPOINTS, Fail, Finish, Restart
+from bough.model.monitoring.observations import Observation
+from bough.model.monitoring.population_rules import PopulationRule
 from bough.model.outcomes import Detail, Failure, Results
-from bough.model.population_rules import PopulationRule
-from bough.model.queue_specs import QueueSpec
-from bough.model.requirements import Attributes
-from bough.model.resources import Needs
 from bough.model.reuse_scope import ReuseScope
-from bough.model.site_specs import Cores, Handle, PilotId, SiteSpec
+from bough.model.sites.availability import Grace, SiteRule
+from bough.model.sites.queue_specs import QueueSpec
+from bough.model.sites.requirements import Attributes
+from bough.model.sites.resources import Needs
+from bough.model.sites.site_specs import Cores, Handle, PilotId, SiteSpec
 from bough.model.tasks import Dep, Item
 
 VERSION = 4
@@ -299,6 +299,7 @@ class SpanEnded(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False)
     executor: ExecutorId = ExecutorId(0)
     key: MemoKey = MemoKey(b"")  # under which a later run may find it; empty: never
     host: Label = ""  # as in `SpanStarted`
+    same_as: Count = 0  # it was made again, equal to what this attempt had made: dependents' keys go on with that
 
 
 class ElementFailed(msgspec.Struct, frozen=True, array_like=True, tag="f", gc=False):
@@ -353,6 +354,23 @@ class CheckpointKept(msgspec.Struct, frozen=True, array_like=True, tag="ck"):
     record: RecordId
     index: Count
     digest: Digest
+
+
+class MadeAgain(msgspec.Struct, frozen=True, array_like=True, tag="mag"):
+    """An output of an element that had succeeded is nowhere any more, and is wanted: the element runs again."""
+
+    record: RecordId
+    index: Count
+    reason: Excerpt = ""  # which output, and how it was lost
+    made: Digest = b""  # of all that it had made; empty: not known
+
+
+class OutputsSafe(msgspec.Struct, frozen=True, array_like=True, tag="osf"):
+    """The outputs of elements that had succeeded before are written back: they are in their places."""
+
+    record: RecordId
+    start: Count
+    stop: Count
 
 
 class MonitorsAdded(msgspec.Struct, frozen=True, array_like=True, tag="mon"):
@@ -580,6 +598,8 @@ Fact = (
     | Observed
     | MonitorsAdded
     | CheckpointKept
+    | MadeAgain
+    | OutputsSafe
     | EndAsked
     | RuleSet
     | MembersRecalled

@@ -13,12 +13,12 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from bough.model.bounds import ContentDigest, Count, Duration, FilePath, Label, Name, Text, Whole
+from bough.model.bounds import ContentDigest, Count, Digest, Duration, Excerpt, FilePath, Label, Name, Text, Whole
 from bough.model.ids import BlobId, Bytes, ExecutorId, FileId, GroupId, RecordId, Seconds, SpanId
-from bough.model.monitors import Fail, Finish, Restart
-from bough.model.observations import MOST_OBSERVATIONS, Observation
+from bough.model.monitoring.monitors import Fail, Finish, Restart
+from bough.model.monitoring.observations import MOST_OBSERVATIONS, Observation
+from bough.model.monitoring.population_rules import PopulationRule
 from bough.model.outcomes import Detail, Failure, Results
-from bough.model.population_rules import PopulationRule
 from bough.model.tasks import Dep, Item, Page, Reuse
 
 
@@ -260,6 +260,7 @@ class CacheChanged(msgspec.Struct, frozen=True, array_like=True, tag="cc"):
     added: Annotated[tuple[HeldContent, ...], Meta(max_length=MOST_CONTENTS)] = ()
     removed: Annotated[tuple[ContentDigest, ...], Meta(max_length=MOST_CONTENTS)] = ()
     whole: bool = False  # `added` is all that the cache holds; if it is more than fits, the rest follows as a change
+    shared: bool = False  # it is about the shared store of the executor's site
 
 
 class IdentifiedFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -293,6 +294,22 @@ class BytesMoved(msgspec.Struct, frozen=True, array_like=True, tag="bm", gc=Fals
     source: Name
     bytes: Bytes
     seconds: Duration
+
+
+class OutputLost(msgspec.Struct, frozen=True, array_like=True, tag="ol"):
+    """An output of a task that succeeded is wanted, and nobody has it. The core may make a `MadeAgain` of it."""
+
+    record: RecordId
+    index: Count
+    reason: Excerpt = ""
+    made: Digest = b""  # of all that it had made (`memo_keys.digest_of_made`); empty: not known
+
+
+class OutputsWritten(msgspec.Struct, frozen=True, array_like=True, tag="ow"):
+    """The outputs of tasks are in their places, as an executor held them: of these records, indices and attempts."""
+
+    executor: ExecutorId
+    elements: Annotated[tuple[tuple[RecordId, Count, Count], ...], Meta(max_length=MOST_CONTENTS)]
 
 
 # what people ask of tasks

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
-from bough.model.ids import BlobId, ExecutorId, MemoKey, RecordId, Seconds, SpanId
-from bough.model.monitors import Fail, Finish, Restart
-from bough.model.site_specs import PilotId
+from bough.model.ids import BlobId, ExecutorId, FileId, MemoKey, RecordId, Seconds, SpanId
+from bough.model.monitoring.monitors import Fail, Finish, Restart
+from bough.model.sites.site_specs import PilotId
 from bough.model.tasks import ArraySpec, Dep, On, Page, Reuse, TaskSpec
 
 
@@ -81,6 +81,15 @@ class RecallBacklog(msgspec.Struct, frozen=True, array_like=True):
     executor: ExecutorId
 
 
+class AnnounceInputs(msgspec.Struct, frozen=True, array_like=True):
+    """Have the inputs of a task that an executor may get next brought there while it is busy; the task stays free."""
+
+    executor: ExecutorId
+    record: RecordId
+    index: int
+    files: tuple[FileId, ...]
+
+
 class AskForPilot(msgspec.Struct, frozen=True, array_like=True):
     """Have a site start a pilot; one that was asked for before is found there, not started again."""
 
@@ -144,6 +153,15 @@ class TellGroupFinished(msgspec.Struct, frozen=True, array_like=True):
     failed: bool
 
 
+class DropFile(msgspec.Struct, frozen=True, array_like=True):
+    """The last reader of a file has succeeded: if the file is temporary, remove all copies of it."""
+
+    run: int
+    path: str
+    reader: RecordId  # the element that was the last: among what it depends on is who made the file
+    index: int
+
+
 class AnswerTake(msgspec.Struct, frozen=True, array_like=True):
     """Tell a person which span was taken, or that there is nothing to take (span 0)."""
 
@@ -158,6 +176,7 @@ Order = (
     | ClearExecutor
     | KeepExecutor
     | RecallBacklog
+    | AnnounceInputs
     | AskForPilot
     | CancelPilot
     | WatchSpan
@@ -165,5 +184,6 @@ Order = (
     | LookUpMemo
     | Refuse
     | TellGroupFinished
+    | DropFile
     | AnswerTake
 )

@@ -20,8 +20,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from bough.model.ids import Seconds
-from bough.model.plurals import counted
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
+from bough.model.texts.plurals import counted
 from bough.policy.interface import AskAgain, AskFor, PilotSite, ProvisioningView, ProvisioningWish, Refrain, Release
 from bough.policy.shortage import LEAST
 

@@ -2,7 +2,8 @@
 
 It uses no information at all, neither of tasks nor of executors. Source: D. Paranhos, W. Cirne and F. Brasileiro,
 "Trading cycles for information", Euro-Par 2003; Santos Neto 2004, 3.4 of the specification of Storage Affinity. The
-printed algorithm has no cap; the paper on WQR studies caps of 2 to 4 copies.
+printed algorithm has no cap; the paper on WQR studies caps of 2 to 4 copies. There each copy of a task has all of its
+input sent, also where that is already: `reuse=no` does the same, for comparisons; by default hosts use what they hold.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ _MOST_LOOKED_AT = 1000  # tasks that fit nowhere, in one turn
 class Wqr:
     """See the module."""
 
-    def __init__(self, cap: int = 1, age: Seconds = 0.0) -> None:
+    def __init__(self, cap: int = 1, age: Seconds = 0.0, *, reuse: bool = True) -> None:
         self.cap = cap
         self.age = age
+        self.uses_caches = reuse
 
     def replicate(self, view: ReplicationView, /) -> Iterable[Replicate]:
         """Give each running task that may have one more attempt to the executor that has been open the longest."""

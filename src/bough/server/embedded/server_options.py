@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from bough.model.dispatch_tuning import NO_PIGGYBACK, PICKUP, DispatchTuning
+from bough.model.arrays.dispatch_tuning import NO_PIGGYBACK, PICKUP, DispatchTuning
 from bough.model.reuse_scope import MODES, RESUME
 
 _USAGE = (

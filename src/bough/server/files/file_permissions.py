@@ -17,14 +17,16 @@ import msgspec
 
 from bough.errors import StoreFailed, UserError
 from bough.model.commands.command import decode_call
-from bough.model.files import Manifest, is_tidy, unpack_manifest
+from bough.model.files import Manifest, is_tidy, unpack_manifest, value_digest
 from bough.model.ids import ExecutorId, RecordId, SpanId, number_of
 from bough.model.outcomes import Output, ResultFile
-from bough.model.tasks import ArraySpec, Dep, Item, Kind, On, TaskSpec
+from bough.model.tasks import ArraySpec, Dep, Item, Kind, TaskSpec
+from bough.server.made_inputs import MadeInput, MadeInputs
 from bough.server.turns.shell import Shell
 from bough.wire.file_messages import DIGEST
 
-_CALLS, _MANIFESTS, _ARRAYS = 256, 4, 8  # how many of each are kept ready
+_SEEN = 1.0  # seconds that a directory which was seen is believed to be there
+_CALLS, _MANIFESTS = 256, 4  # how many of each are kept ready
 K = TypeVar("K")
 T = TypeVar("T")
 
@@ -54,7 +56,8 @@ class FilePermissions:
         self._calls: OrderedDict[int, Manifest] = OrderedDict()
         self._manifests: OrderedDict[int, Manifest] = OrderedDict()
         self._pages: OrderedDict[tuple[int, int], Manifest] = OrderedDict()  # by record and first element
-        self._made: OrderedDict[tuple[int, int, int], dict[str, Output]] = OrderedDict()
+        self._sees = (-1, 0.0)  # the workflow whose directory was seen last, and until when that is believed
+        self.made = MadeInputs(shell)
 
     def task_of(self, executor: ExecutorId, span: SpanId, index: int) -> TaskOnExecutor:
         """The task that an executor speaks of; UserError when the task is not with it."""
@@ -62,9 +65,13 @@ class FilePermissions:
         found = queries.attempt_of(executor, span, index)
         if found is None:
             raise UserError("the task is not wanted from this executor any more")
-        spec, run = queries.spec_of(found.record), queries.run_of(found.record)
-        fed = self._fed(found.record, spec, index)
-        return TaskOnExecutor(found.record, spec, run, index, found.attempt, fed or self._declared(spec))
+        return self.task(found.record, index, found.attempt)
+
+    def task(self, record: RecordId, index: int, attempt: int = 0) -> TaskOnExecutor:
+        """A task that is in the core, and what it declares."""
+        spec, run = self._shell.queries.spec_of(record), self._shell.queries.run_of(record)
+        fed = self._fed(record, spec, index)
+        return TaskOnExecutor(record, spec, run, index, attempt, fed or self._declared(spec))
 
     def _fed(self, record: RecordId, spec: TaskSpec | ArraySpec, index: int) -> Manifest | None:
         """The files of an element that was fed, which came with its page; None: it was not, or has none."""
@@ -100,6 +107,16 @@ class FilePermissions:
             _keep(kept, spec.id, found, most)
         return found
 
+    def always_sent(self, task: TaskOnExecutor) -> set[str]:
+        """The inputs of a task that are sent anew whoever has them (`put`)."""
+        spec = task.spec
+        if not isinstance(spec, TaskSpec) or spec.kind is not Kind.COMMAND:
+            return set()
+        try:
+            return {one.local for one in decode_call(spec.payload).transfers if one.kind == "put"}
+        except (ValueError, msgspec.MsgspecError):
+            return set()
+
     def digest_of(self, task: TaskOnExecutor, path: str) -> bytes | None:
         """The digest of a command's input, if it was sent to the server; None: it lies in its place.
 
@@ -107,16 +124,22 @@ class FilePermissions:
         """
         if path and path == task.checkpoint and is_tidy(path):
             return self._shell.queries.checkpoint(task.record, task.index)
+        value = value_digest(path)
+        if value and task.spec.kind is Kind.FUNCTION:
+            if not self._shell.queries.reads_path(task.record, task.index, path):
+                raise _undeclared(task, path, "argument")
+            return value
         digest = task.declared.reads.get(path)
         if digest is None or not is_tidy(path):
             raise _undeclared(task, path, "input")
         if digest:
             return digest
-        for dep in self._dependencies(task):
-            made = self._outputs_of(dep).get(path)
-            if made is not None:
-                return made.digest or None
-        return None
+        made = self.made_for(task.record, task.index, path)
+        return made.output.digest or None if made is not None else None
+
+    def made_for(self, reader: RecordId, index: int, path: str) -> MadeInput | None:
+        """The input of a task that one of those before it made; None: none of them has, as things stand."""
+        return self.made.made_for(reader, index, path)
 
     def check_url(self, task: TaskOnExecutor, url: str) -> None:
         """UserError when a task has not declared a URL as an input."""
@@ -127,10 +150,9 @@ class FilePermissions:
         """Whether the content of a command's input is the archive of a folder."""
         if task.declared.reads.get(path):
             return path in task.declared.folders
-        for dep in self._dependencies(task):
-            made = self._outputs_of(dep).get(path)
-            if made is not None:
-                return made.folder
+        made = self.made_for(task.record, task.index, path)
+        if made is not None:
+            return made.output.folder
         return os.path.isdir(path) and self.sees_directory_of(task.run)
 
     def is_value(self, task: TaskOnExecutor, path: str) -> bool:
@@ -160,8 +182,14 @@ class FilePermissions:
 
     def sees_directory_of(self, run: int) -> bool:
         """Whether this machine sees the directory of a workflow."""
+        now = self._shell.loop.time()
+        if self._sees[0] == run and now < self._sees[1]:
+            return True
         workflow = self._shell.queries.workflow(run)
-        return workflow is not None and sees_directory(workflow.directory, workflow.token)
+        if workflow is None or not sees_directory(workflow.directory, workflow.token):
+            return False
+        self._sees = (run, now + _SEEN)
+        return True
 
     def result_path(self, path: str) -> str:
         """The path of a big result, without links; UserError when it is none."""
@@ -170,41 +198,9 @@ class FilePermissions:
             raise UserError(f"{path} is not the result of a task")
         return real
 
-    def _dependencies(self, task: TaskOnExecutor) -> list[Dep]:
-        spec = task.spec
-        deps = list(spec.after)
-        if not isinstance(spec, TaskSpec):
-            deps += [dep for index, own in spec.element_after if index == task.index for dep in own]
-        return [dep for dep in deps if not dep.is_group]
-
-    def _outputs_of(self, dep: Dep) -> dict[str, Output]:
-        """What a task, or all tasks of an array, made, by path."""
-        if dep.on is On.TASK:
-            return {made.path: made for made in self.outputs(dep)}
-        successes = self._shell.queries.results_of(dep)
-        key = (dep.id, len(successes), max((success.turn for success in successes), default=0))
-        found = self._made.get(key)
-        if found is None:
-            found = {made.path: made for made in self.outputs(dep)}
-            _keep(self._made, key, found, _ARRAYS)
-        return found
-
     def outputs(self, dep: Dep, start: int = 0, stop: int = 1 << 62) -> list[Output]:
         """The outputs that successes made, of elements from `start` to `stop`."""
-        found: list[Output] = []
-        for success in self._shell.queries.results_of(dep):
-            shift = success.start - success.source_start
-            low, high = max(success.start, start), min(success.stop, stop)
-            if dep.on is On.TASK:
-                low, high = max(low, dep.index), min(high, dep.index + 1)
-            if low >= high:
-                continue
-            source = RecordId(success.source)
-            for first, last, span in self._shell.results.successes(success.turn, source, low - shift, high - shift):
-                for detail in span.details:
-                    if first <= detail.index < last:
-                        found += detail.outputs
-        return found
+        return [made.output for made in self.made.made_by(dep, start, stop)]
 
 
 def _undeclared(task: TaskOnExecutor, path: str, what: str) -> UserError:
@@ -230,10 +226,15 @@ def declared_inputs(item: Item) -> Iterable[str]:
 def sent_inputs(item: Item) -> dict[str, bytes]:
     """The inputs of a task, or of all elements of an array, that its client has sent: digests by path."""
     try:
-        if isinstance(item, ArraySpec):
+        if isinstance(item, ArraySpec) and item.kind is Kind.FUNCTION:
+            files = item.reads.files if item.reads is not None else ()
+            reads = {path: value_digest(path) for path in files if isinstance(path, str)}
+        elif isinstance(item, ArraySpec):
             reads = unpack_manifest(item.files).reads
         elif isinstance(item, TaskSpec) and item.kind is Kind.COMMAND and item.reads and not item.payload_path:
             reads = decode_call(item.payload).reads
+        elif isinstance(item, TaskSpec) and item.kind is Kind.FUNCTION:
+            reads = {path: value_digest(path) for path in item.reads if isinstance(path, str)}
         else:
             return {}
     except (ValueError, msgspec.MsgspecError):

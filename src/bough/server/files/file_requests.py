@@ -9,16 +9,33 @@ task are in their places.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from bough import logs
 from bough.errors import BoughError, StoreFailed, UserError
 from bough.model.events.facts import CheckpointKept, Fact, Submitted
-from bough.model.events.news import MOST_CONTENTS, FilesIdentified, IdentifiedFile, NamedContent
-from bough.model.files import hidden_path, is_url
-from bough.model.ids import FileId, RecordId, Seconds, number_of
-from bough.model.tasks import Dep, Item, Kind, On
+from bough.model.events.news import (
+    MOST_CONTENTS,
+    CacheChanged,
+    FilesIdentified,
+    IdentifiedFile,
+    NamedContent,
+    OutputLost,
+    OutputsWritten,
+    PagesAdded,
+    WorkNews,
+    WorkSucceeded,
+)
+from bough.model.events.orders import AnnounceInputs
+from bough.model.files import hidden_path, is_url, unpack_manifest
+from bough.model.ids import ExecutorId, FileId, RecordId, Seconds, number_of
+from bough.model.outcomes import Detail, Output
+from bough.model.tasks import Dep, Item, Kind, On, Page
 from bough.movers.content_store import IncomingContent
 from bough.movers.local import ContentCopy
 from bough.server.files.file_permissions import FilePermissions, TaskOnExecutor, declared_inputs, sent_inputs
@@ -27,6 +44,7 @@ from bough.server.files.stored_files import StoredFiles, os_error_text
 from bough.server.files.url_contents import UrlContents
 from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ClientPeer, DeferredRequest, ExecutorPeer, Handler
+from bough.server.temporary_files import TemporaryFiles
 from bough.server.turns.shell import Shell
 from bough.wire import questions
 from bough.wire.client_messages import Answer, Refused
@@ -35,23 +53,36 @@ from bough.wire.file_messages import (
     PIECE,
     STREAMS,
     CacheReport,
+    DropContent,
     FileLocated,
     FilePiece,
     FilesKept,
     FindPeers,
     GetPiece,
+    HeldOutputs,
+    InputsAnnounced,
     MadeFile,
     OfferFiles,
     OfferPeer,
     PutPiece,
     WantFile,
+    WriteBack,
+    WrittenBack,
 )
 from bough.wire.questions import Question
 
 _AHEAD = 4  # pieces asked for before the first has come
 _MOST_EARLY = 1000  # inputs that are looked up while a submission is taken
 _PIECE_LIMIT: Seconds = 300.0  # for one piece
+_PATIENCE: Seconds = 10.0  # with a host that holds something and is not there
+_LOOK_AGAIN: Seconds = 0.2
+_PULLS = 1 << 40  # requests of the server's own are numbered from here
 _MOST_FILES = 10_000  # outputs told in one answer
+_MOST_ANNOUNCED = 1000  # inputs of a task that are brought early
+
+
+class InputLost(Exception):
+    """An input that another task made is nowhere; it is made again."""
 
 
 class FileRequests:
@@ -63,11 +94,18 @@ class FileRequests:
         self._permissions = FilePermissions(shell)
         self._sources = PeerSources(shell)
         shell.on_facts.append(self._hear_submissions)
+        shell.perform[AnnounceInputs] = self.announce
         self._urls = UrlContents(self._files, shell.info.folder("files"))
         self._pieces: dict[tuple[PeerConnection, int, int], asyncio.Future[FilePiece]] = {}
         self._tasks: dict[PeerConnection, set[asyncio.Task[None]]] = {}
         self._uploads: dict[tuple[PeerConnection, bytes], _Upload] = {}
         self._identifying: set[asyncio.Task[None]] = set()
+        self._pulls: dict[bytes, asyncio.Task[None]] = {}  # contents that come from hosts which hold them
+        self._last_pull = 0
+        self._unreachable: set[bytes] = set()  # contents that no host gave: they count as lost until they come again
+        self._makers: dict[bytes, str] = {}  # of contents that hosts hold: which made them
+        permissions = self._permissions
+        self.temporary = TemporaryFiles(shell, permissions.made, permissions.sees_directory_of, self._drop_content)
         self.handlers: dict[type[Question[Any]], Handler] = {
             questions.Have: self._answered_by(self._have),
             questions.Piece: self._answered_by(self._piece),
@@ -85,6 +123,8 @@ class FileRequests:
                 self._begin(executor.connection, self._send_piece(executor, message))
             case OfferFiles():
                 self._begin(executor.connection, self._take(executor, message))
+            case WriteBack():
+                self._begin(executor.connection, self._write_back(executor, message))
             case FindPeers():
                 self._find_peers(executor, message)
             case OfferPeer():
@@ -110,6 +150,10 @@ class FileRequests:
             self._sources.gone(executor.number)
         for task in self._tasks.pop(peer, set()):
             task.cancel()
+        for place in [place for place in self._pieces if place[0] is peer]:  # others may wait for what comes from it
+            waiting = self._pieces.pop(place)
+            if not waiting.done():
+                waiting.set_exception(StoreFailed("the executor that was sending it has gone"))
         for key in [key for key in self._uploads if key[0] is peer]:
             self._uploads.pop(key).drop()
 
@@ -141,17 +185,108 @@ class FileRequests:
                 found = permissions.digest_of(task, want.path)
                 digest = found if found is not None else await self._bring_in(task, want.path)
                 folder = permissions.is_folder(task, want.path)
-            await files.refer(task.run, [digest])
-            size = await files.size(digest)
-            if size < 0:
-                raise StoreFailed(f"its content {digest.hex()} is not in the store any more")
+            size = files.size_now(digest)  # a thread would cost more than looking
+            if size >= 0:
+                await files.refer(task.run, [digest], temporary=files.is_temporary(digest))
+            else:
+                size = await self._size_held(task, want.path, digest)
+                await files.refer(task.run, [digest], temporary=True)
             self._identify(task.run, [(want.path, digest, size)])
-            peers = self._sources.hints(executor, digest, size)
+            fresh = not self._shell.queries.uses_caches
+            peers = [] if fresh else self._sources.hints(executor, digest, size)
             wanted = self._shell.queries.waiting_readers(digest)
-            answer = FileLocated(want.request, digest, size, peers=peers, wanted=wanted, folder=folder)
+            answer = FileLocated(want.request, digest, size, peers=peers, wanted=wanted, folder=folder, fresh=fresh)
+        except InputLost as error:
+            answer = FileLocated(want.request, error=f"{want.path}: {error}", lost=True)
         except (BoughError, OSError) as error:
             answer = FileLocated(want.request, error=f"{want.path}: {os_error_text(error)}")
         executor.connection.send(answer)
+
+    def announce(self, order: AnnounceInputs) -> None:
+        """Tell a busy executor what a task that may come next reads."""
+        executor = self._shell.peers.executors.get(order.executor)
+        if executor is not None and not executor.shared and not executor.is_relay:
+            self._begin(executor.connection, self._announce(executor, order))
+
+    async def _announce(self, executor: ExecutorPeer, order: AnnounceInputs) -> None:
+        files, queries = self._files, self._shell.queries
+        if not queries.can_find(order.record):
+            return
+        contents: list[tuple[bytes, int]] = []
+        try:
+            task = self._permissions.task(order.record, order.index)
+            if task.run not in executor.directories_sent and task.spec.kind is not Kind.FUNCTION:
+                return  # it may see them where they lie
+            always = self._permissions.always_sent(task)
+            for path in queries.file_paths(task.run, order.files[:_MOST_ANNOUNCED]):
+                if is_url(path) or path in always:
+                    continue
+                found = self._permissions.digest_of(task, path)
+                digest = found if found is not None else await self._bring_in(task, path)
+                size = await files.size(digest)
+                if size >= 0:
+                    contents.append((digest, size))
+                    self._identify(task.run, [(path, digest, size)])
+        except (BoughError, OSError):
+            return  # it is said when the task begins
+        if contents:
+            executor.connection.send(InputsAnnounced(order.record, order.index, contents))
+
+    async def _is_in_place(self, run: int, output: Output) -> bool:
+        """Whether a kept output could be read from its place, and is here now."""
+        if not output.kept or output.folder or not self._permissions.sees_directory_of(run):
+            return False
+        with contextlib.suppress(OSError, UserError):
+            return (await self._files.bring_in(output.path))[0] == output.digest
+        return False
+
+    async def _size_held(self, task: TaskOnExecutor, path: str, digest: bytes) -> int:
+        """The bytes of a content that only hosts have; InputLost when none has it, and it is to be made again."""
+        made = self._permissions.made_for(task.record, task.index, path)
+        if made is None:
+            raise StoreFailed(f"its content {digest.hex()} is not in the store any more")
+        if self._shell.queries.holders_of(digest) and digest not in self._unreachable:
+            return made.output.size
+        if await self._is_in_place(task.run, made.output):
+            return self._files.size_now(digest)
+        self.temporary.say_lost(made, self._makers.pop(digest, ""))
+        raise InputLost("all copies of it are lost; it is made again")
+
+    async def _pull(self, digest: bytes, size: int) -> None:
+        """Bring a content here that only hosts have; those that want it at the same time wait for one transfer."""
+        under_way = self._pulls.get(digest)
+        if under_way is None:
+            under_way = self._pulls[digest] = self._shell.loop.create_task(self._pull_from_any(digest, size))
+            under_way.add_done_callback(lambda _: self._pulls.pop(digest, None))
+        await asyncio.shield(under_way)
+
+    async def _pull_from_any(self, digest: bytes, size: int) -> None:
+        patience = self._shell.loop.time() + _PATIENCE
+        while holders := self._shell.queries.holders_of(digest):
+            numbers = [ExecutorId(number) for holder in holders for number in holder.executors]
+            there = [one for number in numbers if (one := self._shell.peers.executors.get(number)) is not None]
+            for executor in there:
+                if await self._pull_from(executor, digest, size):
+                    return
+            if len(there) == len(numbers) or self._shell.loop.time() > patience:
+                break
+            await asyncio.sleep(_LOOK_AGAIN)  # its host may be back in a moment
+        if len(self._unreachable) >= _MOST_FILES:
+            self._unreachable.clear()
+        self._unreachable.add(digest)
+        raise StoreFailed(f"no host has the content {digest.hex()} any more")
+
+    async def _pull_from(self, executor: ExecutorPeer, digest: bytes, size: int) -> bool:
+        if executor.is_relay:
+            return False
+        self._last_pull += 1
+        try:
+            await self._fetch(executor, _PULLS + self._last_pull, MadeFile("", digest, size))
+        except (BoughError, OSError) as error:
+            logs.warning("content-not-held", f"executor {executor.number} does not give {digest.hex()}: {error}")
+            self._shell.news(CacheChanged(executor.number, removed=(digest,)))
+            return False
+        return True
 
     def _find_peers(self, executor: ExecutorPeer, find: FindPeers) -> None:
         """Others for a reader whose sources have failed."""
@@ -176,6 +311,27 @@ class FileRequests:
                 task = self._shell.loop.create_task(self._identify_submitted(fact.items))
                 self._identifying.add(task)
                 task.add_done_callback(self._identifying.discard)
+            elif type(fact) is PagesAdded and any(page.reads is not None for page in fact.pages):
+                task = self._shell.loop.create_task(self._identify_fed(fact))
+                self._identifying.add(task)
+                task.add_done_callback(self._identifying.discard)
+
+    async def _identify_fed(self, fact: PagesAdded) -> None:
+        """The same for what is fed."""
+        found = await self._files.in_thread(self._contents_fed, fact.pages)
+        if self._shell.queries.can_find(fact.record):
+            self._identify(self._shell.queries.run_of(fact.record), found)
+        if self._shell.dirty:
+            self._shell.flush()
+
+    def _contents_fed(self, pages: Sequence[Page]) -> list[tuple[str, bytes, int]]:
+        """What the elements of pages read, as their client has sent it. In a thread."""
+        digests: dict[str, bytes] = {}
+        for page in pages:
+            with contextlib.suppress(ValueError):  # it is said when the task wants them
+                digests.update(unpack_manifest(page.files).reads)
+        sizes = {path: self._files.size_now(digest) for path, digest in digests.items() if len(digest) == DIGEST}
+        return [(path, digests[path], size) for path, size in sizes.items() if size >= 0]
 
     async def _identify_submitted(self, items: Sequence[Item]) -> None:
         """A client has sent files before it submitted what reads them: their contents are known."""
@@ -211,13 +367,26 @@ class FileRequests:
 
     async def _bring_in(self, task: TaskOnExecutor, path: str) -> bytes:
         """The content of an input that lies in its place."""
+        if self._shell.queries.is_made_again(task.record, task.index):
+            made = self._permissions.made_for(task.record, task.index, path)
+            if made is None and not os.path.lexists(path):
+                raise InputLost("it is lost, and being made again")
         if not self._permissions.sees_directory_of(task.run):
             raise UserError("it was not sent to the server, which does not see the submitter's directory")
-        digest, _ = await self._files.bring_in(path)
+        try:
+            digest, _ = await self._files.bring_in(path)
+        except FileNotFoundError:
+            made = self._permissions.made_for(task.record, task.index, path)
+            if made is None:
+                raise
+            self.temporary.say_lost(made)
+            raise InputLost("it is not there any more; it is made again") from None
         return digest
 
     async def _send_piece(self, executor: ExecutorPeer, get: GetPiece) -> None:
         try:
+            if not self._files.has(get.digest):
+                await self._pull(get.digest, self._shell.queries.content_size(get.digest))
             data = await self._files.read(get.digest, get.offset, get.length)
             answer = FilePiece(get.request, get.offset, data)
         except (BoughError, OSError) as error:
@@ -237,12 +406,22 @@ class FileRequests:
                 executor.connection.send(await self._take_streams(executor, offer, task))
                 return
             permissions.check_outputs(task, [made.path for made in offer.files])
-            await files.refer(task.run, [made.digest for made in offer.files])
+            times = [0] * len(offer.files)
+            is_temporary = not task.spec.limits.keep and [made.path for made in offer.files] != [task.checkpoint]
+            if is_temporary and not offer.must and self._sources.can_hold(executor):
+                self._makers.update((made.digest, f"host {executor.hello.host}") for made in offer.files)
+                self._unreachable.difference_update(made.digest for made in offer.files)
+                self._identify(task.run, [(made.path, made.digest, made.size) for made in offer.files])
+                executor.connection.send(FilesKept(offer.request, times, held=True))
+                return
+            await files.refer(task.run, [made.digest for made in offer.files], temporary=is_temporary)
+            await files.collect(
+                [(made.digest, data) for made, data in zip(offer.files, offer.along, strict=False) if data]
+            )
             for made in offer.files:
                 if not files.has(made.digest):
                     await self._fetch(executor, offer.request, made)
-            times = [0] * len(offer.files)
-            if permissions.sees_directory_of(task.run):
+            if not is_temporary and permissions.sees_directory_of(task.run):
                 permissions.task_of(executor.number, offer.span, offer.index)  # it may have been cancelled meanwhile
                 times = await files.give_out([_copy(task, made) for made in offer.files])
             if task.checkpoint and [made.path for made in offer.files] == [task.checkpoint]:
@@ -257,12 +436,118 @@ class FileRequests:
             answer = FilesKept(offer.request, error=text)
         executor.connection.send(answer)
 
+    # --- outputs that are written back after their tasks -------------------------------------------
+
+    def note_held(self, executor: ExecutorPeer, news: Sequence[WorkNews]) -> Sequence[WorkNews]:
+        """Tasks succeeded whose outputs an executor holds: readers are sent there. The news as they are to be kept.
+
+        A time of change counts only where this machine will see the file in its place.
+        """
+        return [self._with_held(executor, one) if type(one) is WorkSucceeded and one.details else one for one in news]
+
+    def _with_held(self, executor: ExecutorPeer, news: WorkSucceeded) -> WorkSucceeded:
+        held = [made for detail in news.details for made in detail.outputs if made.later]
+        attempt = self._shell.queries.attempt_of(executor.number, news.span, news.start) if held else None
+        if attempt is None or not self._shell.queries.may_write_later(attempt.record, news.start, news.stop):
+            return news
+        run = self._shell.queries.run_of(attempt.record)
+        self._makers.update((made.digest, f"host {executor.hello.host}") for made in held)
+        self._unreachable.difference_update(made.digest for made in held)
+        self._identify(run, [(made.path, made.digest, made.size) for made in held])
+        if self._permissions.sees_directory_of(run):
+            return news
+        return replace(news, details=tuple([_elsewhere(detail) for detail in news.details]))
+
+    async def _write_back(self, executor: ExecutorPeer, message: WriteBack) -> None:
+        """Make outputs safe that were gathered; what cannot be is made again, and not later then."""
+        turned = asyncio.Event()
+        self._shell.after_turn(turned.set)
+        await turned.wait()  # what the executor reported before is known now
+        is_awaited = self._shell.queries.is_unsaved_with
+        tasks = [one for one in message.tasks if is_awaited(executor.number, one.record, one.index, one.attempt)]
+        failed = await self._write(executor, tasks)
+        for one, reason in failed:
+            logs.warning("outputs-not-kept", f"executor {executor.number}: outputs are not written back: {reason}")
+            self._shell.news(OutputLost(one.record, one.index, f"its outputs cannot be written back: {reason}"[:500]))
+        bad = {id(one) for one, _ in failed}
+        safe = tuple([(one.record, one.index, one.attempt) for one in tasks if id(one) not in bad])
+        for one in tasks:
+            for made in one.files:
+                self._makers.pop(made.digest, None)
+        answer = WrittenBack(message.request)
+        self._shell.news(OutputsWritten(executor.number, safe), then=lambda: executor.connection.send(answer))
+
+    async def _write(self, executor: ExecutorPeer, tasks: Sequence[HeldOutputs]) -> list[tuple[HeldOutputs, str]]:
+        """Write outputs, all at once; those that cannot be written, and why."""
+        failed: list[tuple[HeldOutputs, str]] = []
+        ready: list[tuple[HeldOutputs, list[tuple[bytes, ContentCopy]]]] = []
+        for one in tasks:
+            try:
+                ready.append((one, await self._prepare(executor, one)))
+            except (BoughError, OSError) as error:
+                failed.append((one, os_error_text(error)))
+        try:
+            await self._files.write_together([file for _, files in ready for file in files])
+        except OSError:  # it may be one of them only
+            for one, files in ready:
+                try:
+                    await self._files.write_together(files)
+                except OSError as error:
+                    failed.append((one, os_error_text(error)))
+        return failed
+
+    async def _prepare(self, executor: ExecutorPeer, held: HeldOutputs) -> list[tuple[bytes, ContentCopy]]:
+        """What of a task's outputs is to be written to its place in one go; the rest is safe then."""
+        files, task = self._files, self._permissions.task(held.record, held.index, held.attempt)
+        self._permissions.check_outputs(task, [made.path for made in held.files])
+        along = dict(zip((made.digest for made in held.files), held.along, strict=False))
+        if not self._permissions.sees_directory_of(task.run):
+            await files.refer(task.run, [made.digest for made in held.files])
+            await files.collect([(digest, data) for digest, data in along.items() if data])
+            for made in held.files:
+                await self._hold_here(executor, made)
+            return []
+        together: list[tuple[bytes, ContentCopy]] = []
+        for made in held.files:
+            if not made.folder and (along.get(made.digest) or not made.size):
+                together.append((along.get(made.digest, b""), _copy(task, made)))
+            else:
+                await files.refer(task.run, [made.digest])
+                await self._hold_here(executor, made)
+                await files.give_out([_copy(task, made)])
+        return together
+
+    async def _hold_here(self, executor: ExecutorPeer, made: MadeFile) -> None:
+        """Have a content here that an executor holds."""
+        if not self._files.has(made.digest):
+            self._last_pull += 1
+            await self._fetch(executor, _PULLS + self._last_pull, made)
+
+    def _drop_content(self, output: Output) -> None:
+        """A temporary output has had its last reader."""
+        if self._shell.queries.is_to_be_read(output.digest):
+            return  # another file has the same content
+        self._makers.pop(output.digest, None)
+        for holder in self._shell.queries.holders_of(output.digest):
+            for number in holder.executors:
+                executor = self._shell.peers.executors.get(ExecutorId(number))
+                if executor is not None:
+                    executor.connection.send(DropContent(output.digest))
+        self._files.drop_temporary(output.digest)
+
     async def _take_result(self, executor: ExecutorPeer, offer: OfferFiles, task: TaskOnExecutor) -> FilesKept:
-        """A function's result that is too big to come with its report."""
-        folder = self._shell.info.folder("results")
+        """A function's result that is too big to come with its report; one whose digest is known is a content."""
+        made, files = offer.files[0], self._files
         name = f"{task.record}-{task.attempt}-{offer.span}-{offer.index}.x{executor.number}.pickle"
-        await self._fetch(executor, offer.request, offer.files[0], f"{folder}/{name}")
-        return FilesKept(offer.request, [0], places=[f"{folder}/{name}"])
+        path = f"{self._shell.info.folder('results')}/{name}"
+        if len(made.digest) != DIGEST:
+            await self._fetch(executor, offer.request, made, path)
+        else:
+            await files.refer(task.run, [made.digest])
+            if not files.has(made.digest):
+                await self._fetch(executor, offer.request, made)
+            await files.give_name(made.digest, path)
+        return FilesKept(offer.request, [0], places=[path])
 
     async def _take_streams(self, executor: ExecutorPeer, offer: OfferFiles, task: TaskOnExecutor) -> FilesKept:
         """What a command wrote to its streams, if that is too long to come with its report: contents like others."""
@@ -360,8 +645,14 @@ class FileRequests:
         if not self._shell.queries.can_find(question.record):
             raise UserError(f"there is no task {number_of(question.record)}")
         stop = min(question.stop, question.start + _MOST_FILES)
+        while self._shell.queries.is_unsaved(question.record, question.start, stop):
+            await asyncio.sleep(_LOOK_AGAIN)  # they are on their way
         found = self._permissions.outputs(Dep(On.ARRAY, question.record), question.start, stop)
-        return [(made.path, made.size, made.digest, made.folder) for made in found if made.digest]
+        run = self._shell.queries.find_run(question.record) or 0
+        for made in found:
+            if made.later and not self._files.has(made.digest):
+                await self._is_in_place(run, made)
+        return [(made.path, made.size, made.digest, made.folder) for made in found if made.digest and made.kept]
 
 
 class _Upload:
@@ -379,4 +670,9 @@ class _Upload:
 
 def _copy(task: TaskOnExecutor, made: MadeFile) -> ContentCopy:
     hidden = hidden_path(made.path, task.record, task.index, task.attempt)
-    return ContentCopy(made.digest, made.path, hidden, made.mode, made.folder)
+    return ContentCopy(made.digest, made.path, hidden, made.mode, made.folder, made.time)
+
+
+def _elsewhere(detail: Detail) -> Detail:
+    """The same of outputs whose places this machine does not see."""
+    return replace(detail, outputs=tuple([replace(one, mtime_ns=0) if one.later else one for one in detail.outputs]))

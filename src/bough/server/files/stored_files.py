@@ -8,7 +8,9 @@ that the content is there; what a full disk refuses is waited for and fails no t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import shutil
 import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +22,7 @@ from bough.folder_state import folder_state
 from bough.model.events.facts import Fact, RunRemoved
 from bough.model.ids import Seconds
 from bough.movers.content_store import ContentStore, IncomingContent
-from bough.movers.local import ContentCopy, bring_in, bring_in_folder, give_out
+from bough.movers.local import ContentCopy, bring_in, bring_in_folder, give_out, write_together
 from bough.server.turns.shell import Shell
 from bough.stores.contents import Contents, FileReferences
 from bough.stores.store_errors import FULL
@@ -28,6 +30,7 @@ from bough.wire.file_messages import PIECE
 
 _SWEEP: Seconds = 30.0  # between looks for removed workflows
 _PAUSE: Seconds = 0.05  # between deletions of their contents
+_FOLDER = -1  # in the place of the inode, in what a folder looked like
 _SEEN = 10_000  # files in their places whose content is remembered
 _TRY_AGAIN: Seconds = 0.5  # between tries to write to a full disk
 _SAY_AGAIN: Seconds = 60.0  # between two lines in the log about it
@@ -50,6 +53,9 @@ class StoredFiles:
         self._said_full = -_SAY_AGAIN  # when it was last said that the disk is full
         self._seen: dict[str, tuple[tuple[int, int, int], bytes]] = {}  # path -> what it was, and its content
         self._bringing: dict[tuple[str, tuple[int, int, int]], asyncio.Task[tuple[bytes, int]]] = {}
+        self._collected: list[tuple[bytes, bytes]] = []  # small contents that are to be written together
+        self._collecting: asyncio.Task[None] | None = None  # the last job that writes some
+        self._temporary: set[bytes] = set()  # contents that are here until their last reader is done
         self._removed: set[int] = set()  # runs that were removed, and whose contents were not
         shell.on_facts.append(self._hear_removals)
         shell.background.when_folded(self._find_removed)
@@ -71,7 +77,7 @@ class StoredFiles:
         return await self.in_thread(self._store.size, digest)
 
     def size_now(self, digest: bytes) -> int:
-        """The same, for one who is in a thread."""
+        """The same, at once: the store is on a disk of this host, as it is for `has`."""
         return self._store.size(digest)
 
     async def read(self, digest: bytes, offset: int, length: int) -> bytes:
@@ -81,6 +87,24 @@ class StoredFiles:
     async def read_file(self, path: str, offset: int) -> bytes:
         """A piece of a file that is no content."""
         return await self.in_thread(_read_piece, path, offset)
+
+    async def collect(self, contents: Sequence[tuple[bytes, bytes]]) -> None:
+        """Store small contents, by digest; all that came while others were written are written in one go."""
+        fresh = [one for one in contents if not self._store.has(one[0])]
+        if not fresh:
+            return
+        self._collected += fresh
+        if self._collecting is None or self._collecting.done():
+            self._collecting = self._loop.create_task(self._write_collected(None))
+        elif len(self._collected) == len(fresh):  # the first to wait for the job that is under way
+            self._collecting = self._loop.create_task(self._write_collected(self._collecting))
+        await asyncio.shield(self._collecting)
+
+    async def _write_collected(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        together, self._collected = self._collected, []
+        await self.in_thread(self._store.put_many, together)
 
     async def receive(self, digest: bytes) -> IncomingContent:
         """Begin to write a content; its methods are to be called by `in_thread`."""
@@ -104,10 +128,16 @@ class StoredFiles:
         return await asyncio.shield(under_way)
 
     def content_seen(self, path: str) -> tuple[bytes, int] | None:
-        """The digest and size of a file that was brought in before and looks as it did; None: that is not known."""
+        """The digest and size of a file that was brought in before and looks as it did; None: that is not known.
+
+        A folder is taken to be as it was: to look at all its files takes long, and this is only advice for placement.
+        """
         known = self._seen.get(path)
         if known is None:
             return None
+        if known[0][2] == _FOLDER:
+            size = self.size_now(known[1])
+            return (known[1], size) if size >= 0 else None
         try:
             state = os.stat(path)
         except (OSError, ValueError):
@@ -121,6 +151,13 @@ class StoredFiles:
         self._seen[path] = (stamp, digest)
         return digest, size
 
+    async def give_name(self, digest: bytes, path: str) -> None:
+        """Let a content be found at a path, too; nobody changes it there."""
+        stamp = await self.in_thread(_name_content, self.path(digest), path)
+        if len(self._seen) >= _SEEN:
+            self._seen.clear()
+        self._seen[path] = (stamp, digest)
+
     async def bring_in_new(self, path: str) -> tuple[bytes, int]:
         """Copy a file that was not here before; its digest and size."""
         return await self.in_thread(bring_in, self._store, path)
@@ -128,7 +165,7 @@ class StoredFiles:
     async def _bring_in_folder(self, path: str) -> tuple[bytes, int]:
         """The archive of a folder; one that looks as it did is not packed again."""
         state = await self.in_thread(folder_state, path)
-        stamp = (state.size, state.mtime_ns, -1)
+        stamp = (state.size, state.mtime_ns, _FOLDER)
         known = self._seen.get(path)
         if known is not None and known[0] == stamp and self._store.has(known[1]):
             return known[1], await self.size(known[1])
@@ -141,6 +178,10 @@ class StoredFiles:
     async def give_out(self, copies: Sequence[ContentCopy]) -> list[int]:
         """Copy contents to their places; their times of change."""
         return await self.in_thread(give_out, self._store, copies)
+
+    async def write_together(self, files: Sequence[tuple[bytes, ContentCopy]]) -> None:
+        """Write files to their places in one go; they are on the disk then."""
+        await self.in_thread(write_together, files)
 
     async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         """Work on the disk, which is begun again as long as the disk is full."""
@@ -162,8 +203,12 @@ class StoredFiles:
 
     # --- references --------------------------------------------------------------------------------
 
-    async def refer(self, run: int, digests: Sequence[bytes]) -> None:
-        """A workflow refers to contents from now on."""
+    async def refer(self, run: int, digests: Sequence[bytes], *, temporary: bool = False) -> None:
+        """A workflow refers to contents from now on; `temporary`: until they are dropped, if nothing else does."""
+        if temporary:
+            self._temporary.update(digest for digest in digests if not self._references.is_referred(digest))
+        else:
+            self._temporary.difference_update(digests)
         noted = False
         while not noted:
             try:
@@ -171,6 +216,16 @@ class StoredFiles:
                 noted = True
             except OSError as error:
                 await self._wait_for_space(error)
+
+    def is_temporary(self, digest: bytes) -> bool:
+        """Whether a content is here only until it is dropped."""
+        return digest in self._temporary
+
+    def drop_temporary(self, digest: bytes) -> None:
+        """Delete a content that nobody reads any more, if it is here for that alone."""
+        if digest in self._temporary:
+            self._temporary.discard(digest)
+            self._threads.submit(_unlink, self.path(digest))
 
     def _hear_removals(self, facts: Sequence[Fact]) -> None:
         if RunRemoved in map(type, facts):
@@ -193,6 +248,29 @@ def os_error_text(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)
+
+
+def _name_content(content: str, path: str) -> tuple[int, int, int]:
+    """Link a content to a path, or copy it; what the file there is."""
+    hidden = f"{path}.{os.urandom(4).hex()}.part"
+    try:
+        try:
+            os.link(content, hidden)
+        except OSError as error:
+            if error.errno in FULL:
+                raise
+            shutil.copyfile(content, hidden)  # a file system without links
+        os.replace(hidden, path)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(hidden)
+    state = os.stat(path)
+    return state.st_size, state.st_mtime_ns, state.st_ino
+
+
+def _unlink(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
 
 
 def _read_piece(path: str, offset: int) -> bytes:

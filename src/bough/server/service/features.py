@@ -17,14 +17,14 @@ from bough.server.peer_connection import PeerConnection
 from bough.server.peers import Handler
 from bough.server.service.id_ranges import IdRanges
 from bough.server.service.manual_tasks import ManualTasks
-from bough.server.service.metrics import MetricsPage, Statistics, read_address
-from bough.server.service.notices import NoticeCommand, NoticeRules, Notices
-from bough.server.service.pilot_manager import PilotManager
-from bough.server.service.prometheus_text import exposition
 from bough.server.service.queue_desk import QueueDesk
-from bough.server.service.retention import Retention
-from bough.server.service.site_watch import SiteWatch
-from bough.server.service.usage_history import UsageHistory
+from bough.server.service.sites.pilot_manager import PilotManager
+from bough.server.service.sites.site_watch import SiteWatch
+from bough.server.service.sites.usage_history import UsageHistory
+from bough.server.service.upkeep.metrics import MetricsPage, Statistics, read_address
+from bough.server.service.upkeep.notices import NoticeCommand, NoticeRules, Notices
+from bough.server.service.upkeep.prometheus_text import exposition
+from bough.server.service.upkeep.retention import Retention
 from bough.server.task_requests import TaskRequests
 from bough.server.turns.shell import Shell
 from bough.transport.admission import PeerListener

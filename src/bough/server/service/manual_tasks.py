@@ -21,9 +21,9 @@ from bough.model.events.news import TakeTask, WorkFailed, WorkReturned, WorkStar
 from bough.model.events.orders import AnswerTake
 from bough.model.ids import ExecutorId, GroupId, RecordId, Seconds, number_of
 from bough.model.outcomes import Cause, Detail, Failure, Output
-from bough.model.plurals import counted
 from bough.model.states import OCCUPYING, TaskState
 from bough.model.tasks import ArraySpec, Kind, TaskSpec, index_of
+from bough.model.texts.plurals import counted
 from bough.server.peers import DeferredRequest
 from bough.server.service.id_ranges import IdRanges
 from bough.server.task_requests import TaskRequests

@@ -12,7 +12,7 @@ import msgspec
 from bough.core.queries.answers import QueueInfo
 from bough.errors import UnknownName, UserError
 from bough.model.events.facts import QueueDefined, QueueRemoved
-from bough.model.queue_specs import MOST_QUEUES, check_queue, describe_queue
+from bough.model.sites.queue_specs import MOST_QUEUES, check_queue, describe_queue
 from bough.server.peers import ClientPeer, DeferredRequest, Handler, answered_by
 from bough.server.turns.shell import Shell
 from bough.wire import questions

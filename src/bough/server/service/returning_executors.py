@@ -22,7 +22,7 @@ from bough.model.events.facts import (
 )
 from bough.model.events.news import WorkReturned
 from bough.model.ids import ExecutorId, Seconds, SpanId
-from bough.model.plurals import counted
+from bough.model.texts.plurals import counted
 from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ExecutorPeer
 from bough.server.service.id_ranges import IdRanges

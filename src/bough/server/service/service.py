@@ -23,7 +23,7 @@ from bough import logs, private
 from bough.core.machine import Machine
 from bough.core.queries.facade import Queries
 from bough.errors import BoughError, SiteError, StoreFailed, StoreHeld
-from bough.model.dispatch_tuning import DispatchTuning
+from bough.model.arrays.dispatch_tuning import DispatchTuning
 from bough.model.events.facts import RunOpened
 from bough.policies.policy_registry import NO_REPLICATION, PLACEMENT, PROVISIONING, load_policies
 from bough.policy.interface import Policies
@@ -31,10 +31,10 @@ from bough.server import cleanup, socket_path
 from bough.server.peer_connection import PeerConnection
 from bough.server.service.features import FeatureOptions, Features
 from bough.server.service.id_ranges import IdRanges
-from bough.server.service.idle_end import IdleEnd
 from bough.server.service.returning_executors import ReturningExecutors
 from bough.server.service.service_handlers import ServiceHandlers
 from bough.server.service.sql_process import Limits
+from bough.server.service.upkeep.idle_end import IdleEnd
 from bough.server.service.workflows import Workflows
 from bough.server.turns.run_info import RunInfo
 from bough.server.turns.shell import Shell, make_shell

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from bough.core.queries.answers import ExecutorInfo, GroupInfo, RecordInfo, WorkflowInfo
 from bough.errors import UserError
+from bough.model.arrays import ranges
 from bough.model.commands.command import task_text
 from bough.model.ids import RecordId
 from bough.model.memo_keys import pages_digest
@@ -76,6 +77,7 @@ class ServiceAnswers(Answers):
             "directory": workflow.directory,
             "closed": workflow.closed,
             "counts": self._queries.counts([workflow.group]).labels() if workflow.group else {},
+            "unsaved": self._queries.count_unsaved(workflow.run),
             "client": {"pid": clients[0].pid, "host": clients[0].host} if clients else None,
         }
 
@@ -128,16 +130,20 @@ class ServiceAnswers(Answers):
         while low < end:  # one by one: there may be any number of them
             span = self._shell.results.find(success.turn, RecordId(success.source), low)
             high = min(span.stop, end)
-            yield TasksSucceeded(
-                record,
-                low + shift,
-                high + shift,
-                span.attempt,
-                self._queries.host_of(span.executor),
-                part(span, low, high),
-                cut_details(span.details, low, high, shift),
-                reused=success.source != record,
-            )
+            told = [[low, high]]
+            for index in self._queries.unsaved_of(record) if success.source == record else ():
+                ranges.take(told, index, index + 1)  # it is told when its outputs are safe
+            for start, stop in told:
+                yield TasksSucceeded(
+                    record,
+                    start + shift,
+                    stop + shift,
+                    span.attempt,
+                    self._queries.host_of(span.executor),
+                    part(span, start, stop),
+                    cut_details(span.details, start, stop, shift),
+                    reused=success.source != record,
+                )
             low = high
 
     # --- executors ---------------------------------------------------------------------------------

@@ -24,12 +24,12 @@ from bough.server.message_handlers import MessageHandlers
 from bough.server.peer_connection import Listener, Message, PeerConnection
 from bough.server.peer_quotas import Quotas
 from bough.server.peers import ClientPeer, ExecutorPeer
-from bough.server.service.finished_workflows import FinishedWorkflows, RetiredWorkflows
 from bough.server.service.returning_executors import ReturningExecutors
 from bough.server.service.service_answers import ServiceAnswers
+from bough.server.service.sites.stranger_gates import StrangerGates
 from bough.server.service.sql_process import Limits
 from bough.server.service.sql_window import SqlQueries
-from bough.server.service.stranger_gates import StrangerGates
+from bough.server.service.upkeep.finished_workflows import FinishedWorkflows, RetiredWorkflows
 from bough.server.service.workflows import Amendments, Workflows
 from bough.server.task_output import KeptOutput, with_own_results
 from bough.server.turns.shell import Shell
@@ -175,6 +175,7 @@ class ServiceHandlers(MessageHandlers):
         self._shutdown = shutdown
         self.is_ending = False  # nobody is let in any more
         self._files = FileRequests(shell)
+        self.temporary_files = self._files.temporary
         self._kept_output = KeptOutput(shell.info.folder("out"))
         self.finished = FinishedWorkflows(shell, workflows.is_owed)
         self.finished.on_gone += [workflows.gone, self._forget]
@@ -258,6 +259,8 @@ class ServiceHandlers(MessageHandlers):
 
     def _news(self, executor: ExecutorPeer, report: Report) -> Sequence[WorkNews]:
         news = with_own_results(report.news, self._shell.info.folder("results"))
+        if report.number > executor.reported:
+            news = self._files.note_held(executor, news)
         if executor.shared or report.number <= executor.reported:
             return news
         return self._kept_output.kept(executor.number, news)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from bough.core.queries.answers import Attempt
 from bough.core.queries.facade import Queries
 from bough.model.ids import ExecutorId, SpanId
-from bough.model.resources import show_bytes
+from bough.model.sites.resources import show_bytes
 
 _LOOK = 1.0  # seconds between looks
 _FULL = 256 << 10  # bytes free: what a result that is written beside the journal has at least

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from bough.core.queries.facade import Queries
 from bough.errors import StoreFailed
 from bough.model.blobs import is_blob
@@ -15,14 +17,15 @@ from bough.model.events.facts import SpanEnded
 from bough.model.events.orders import SendSpan
 from bough.model.ids import BlobId, RecordId
 from bough.model.outcomes import Detail, ResultFile, Results, Success
-from bough.model.tasks import Dep, Kind, On, TaskSpec
+from bough.model.tasks import LATER, Dep, Kind, On, TaskSpec
 from bough.server.peers import ExecutorPeer
 from bough.server.turns.result_parts import Pages, ResultCache, part
 from bough.wire.client_messages import Blob
-from bough.wire.executor_messages import RunSpan, Value, spread
+from bough.wire.executor_messages import MOST_LOOKS, RunSpan, Value, spread
 from bough.wire.file_messages import WorkDirectory
 
-MOST_CARRIED = 64 << 20  # bytes of a value that goes with a span to an executor that cannot read our files
+# bytes of a value that goes with a span to an executor that cannot read our files; bigger ones are brought as contents
+MOST_CARRIED = 1 << 20
 
 
 class SpanSender:
@@ -44,7 +47,13 @@ class SpanSender:
     def send(self, order: SendSpan, executor: ExecutorPeer) -> None:
         """Say it to the executor; StoreFailed when something it needs is not in the store."""
         spec = order.spec
+        limits = spec.limits
+        if limits.keep == LATER and not (
+            executor.hello.members <= 1 and self._queries.may_write_later(spec.id, order.start, order.stop)
+        ):
+            limits = replace(limits, keep=True)
         run = self._queries.run_of(spec.id) if self._names_directories and spec.kind is Kind.COMMAND else 0
+        looks = self._queries.inputs_that_may_go(spec.id, order.start, order.stop)[:MOST_LOOKS]
         blobs = [self._blob(blob) for blob in (spec.body, *order.watch) if blob and blob not in executor.blobs]
         if isinstance(spec, TaskSpec):
             inputs = [self._value(dep) for dep in spec.inputs] if spec.inputs else []
@@ -64,7 +73,7 @@ class SpanSender:
                 payload=payload,
                 payload_path=path,
                 needs=spec.needs,
-                limits=spec.limits,
+                limits=limits,
                 inputs=inputs,
                 expected=order.expected,
                 name=spec.name,
@@ -76,6 +85,7 @@ class SpanSender:
                 checkpoint=spec.extras.checkpoint,
                 saved=self._saved(order, executor),
                 replica=order.replica,
+                looks=looks,
             )
         else:
             if spec.table and spec.table not in executor.blobs:
@@ -93,7 +103,7 @@ class SpanSender:
                 pages=order.pages,
                 star=spec.star,
                 needs=spec.needs,
-                limits=spec.limits,
+                limits=limits,
                 expected=order.expected,
                 name=spec.name,
                 after_span=order.behind,
@@ -102,6 +112,7 @@ class SpanSender:
                 checkpoint=spec.extras.checkpoint,
                 saved=self._saved(order, executor),
                 replica=order.replica,
+                looks=looks,
             )
         say = executor.connection.say
         if run and run not in executor.directories_sent:

@@ -20,8 +20,15 @@ from bough.model.events.arriving import News, Recalled
 from bough.model.events.facts import MembersRecalled, MemoLookedUp, Observed, RecalledMember
 from bough.model.events.news import SetRule
 from bough.model.ids import RecordId, SpanId
-from bough.model.observations import MOST_OBSERVATIONS, MOST_POINTS, Observation, Points, SeenTask, was_ended_by_rule
-from bough.model.population_rules import PopulationRule, scores_at
+from bough.model.monitoring.observations import (
+    MOST_OBSERVATIONS,
+    MOST_POINTS,
+    Observation,
+    Points,
+    SeenTask,
+    was_ended_by_rule,
+)
+from bough.model.monitoring.population_rules import PopulationRule, scores_at
 from bough.server.turns.background import Background
 from bough.stores.store import Store
 

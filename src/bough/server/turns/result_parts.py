@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable
 
 from bough import private
 from bough.errors import StoreFailed
+from bough.model.arrays.result_lists import HEAD, cut, tail
 from bough.model.events.facts import SpanEnded
 from bough.model.ids import RecordId, number_of
 from bough.model.outcomes import ResultFile, Results
-from bough.model.result_lists import HEAD, cut, tail
 
 LIMIT = 64 << 20
 _OVERHEAD = 600  # bytes an entry costs besides its results

@@ -13,7 +13,7 @@ from functools import partial
 
 import msgspec
 
-from bough.model.dispatch_tuning import DispatchTuning
+from bough.model.arrays.dispatch_tuning import DispatchTuning
 from bough.model.ids import ExecutorId, Seconds
 from bough.model.reuse_scope import ReuseScope
 

@@ -25,6 +25,7 @@ from bough.model.events.arriving import News
 from bough.model.events.facts import Fact, SpanEnded
 from bough.model.events.news import WorkFailed, WorkReturned
 from bough.model.events.orders import (
+    AnnounceInputs,
     ClearExecutor,
     EndSpan,
     KeepExecutor,
@@ -121,6 +122,7 @@ class Shell:
             ClearExecutor: lambda order: self._say_to(order.executor, ClearOut(order.grace, order.reason)),
             KeepExecutor: lambda order: self._say_to(order.executor, StayOn()),
             RecallBacklog: lambda order: self._say_to(order.executor, GiveBacklog()),
+            AnnounceInputs: lambda order: None,  # where files travel somebody else does it
             LookUpMemo: self._lookups.waiting.append,
             TellGroupFinished: lambda order: self.on_group_finished(order.group, order.failed),
         }

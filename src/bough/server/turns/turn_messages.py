@@ -4,7 +4,7 @@
 executors and of tasks that no executor can run, each kind of task once. Rule: a client is told of every element that
 ended, once per end, of starts and returns so that it can show what runs, and of what is seen of watched tasks. A
 failure that a retry of its group may undo is no end: it is withheld, and told in the turn in which no retry can come
-any more.
+any more. Nor is a success whose outputs are on their way: it is told when they are safe.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bough import logs
 from bough.core.machine import Turn
 from bough.core.queries.answers import GroupTry
 from bough.core.queries.facade import Queries
-from bough.model import ranges
+from bough.model.arrays import ranges
 from bough.model.events.facts import (
     Amended,
     Cancelled,
@@ -28,8 +28,10 @@ from bough.model.events.facts import (
     ExecutorSuspended,
     Fact,
     Killed,
+    MadeAgain,
     MemoLookedUp,
     Observed,
+    OutputsSafe,
     Placed,
     Replicated,
     Skipped,
@@ -41,7 +43,8 @@ from bough.model.events.facts import (
 )
 from bough.model.ids import ExecutorId, GroupId, RecordId, SpanId
 from bough.model.outcomes import Cause, Detail
-from bough.model.resources import Needs
+from bough.model.sites.resources import Needs
+from bough.model.tasks import Dep, On
 from bough.server.peers import Peers
 from bough.server.turns.result_parts import ResultCache, part
 from bough.server.turns.run_info import Clock
@@ -79,6 +82,8 @@ class TurnMessages:
             Replicated: self._replicated,
             MemoLookedUp: self._recalled,
             WasReset: self._reset,
+            MadeAgain: self._made_again,
+            OutputsSafe: self._safe,
             SpanEnded: self._ended,
             SpanReturned: self._returned,
             SpanStarted: self._started,
@@ -159,10 +164,29 @@ class TurnMessages:
         self.withdrawn(fact.span, fact.start, fact.stop)
         if fact.record in self._replicas:
             self._supersede(fact.record, fact.start, fact.stop)
-        if fact.stop == 1 or self._queries.results_wanted(fact.record):  # loose tasks need no question
+        unsaved = self._queries.unsaved_in(fact) if fact.details else None
+        if fact.stop == 1 or unsaved or self._queries.results_wanted(fact.record):  # loose tasks need no question
             self._results.remember(fact)
+        if unsaved:
+            told = [[fact.start, fact.stop]]
+            for index in unsaved:
+                ranges.take(told, index, index + 1)
+            return [self._succeeded(fact, start, stop) for start, stop in told]
         host = fact.host or self._hosts.get(fact.executor, "")
         return (TasksSucceeded(fact.record, fact.start, fact.stop, fact.attempt, host, fact.results, fact.details),)
+
+    def _succeeded(self, fact: SpanEnded, start: int, stop: int) -> TasksSucceeded:
+        """What is said of a part of a success."""
+        host = fact.host or self._hosts.get(fact.executor, "")
+        details = cut_details(fact.details, start, stop, 0)
+        return TasksSucceeded(fact.record, start, stop, fact.attempt, host, part(fact, start, stop), details)
+
+    def _safe(self, fact: OutputsSafe) -> Iterable[Message]:
+        """The outputs of elements that had succeeded are in their places: now they are done for their client."""
+        for index in range(fact.start, fact.stop):
+            for success in self._queries.results_of(Dep(On.TASK, fact.record, index)):
+                found = self._results.find(success.turn, fact.record, index)
+                yield self._succeeded(found, index, index + 1)
 
     def _failed(self, fact: ElementFailed) -> Iterable[Message]:
         index = fact.index
@@ -211,6 +235,11 @@ class TurnMessages:
             for start, stop in reset[out.record]
             if low < stop and start < high
         ]
+
+    def _made_again(self, fact: MadeAgain) -> Iterable[Message]:
+        """What is known of its success is that of the next. No client is told: for users it stays done."""
+        self._results.forget(fact.record, fact.index, fact.index + 1)
+        return ()
 
     def _recalled(self, fact: MemoLookedUp) -> Iterable[Message]:
         if not fact.found:

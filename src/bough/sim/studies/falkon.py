@@ -12,19 +12,21 @@ Rule: wasted is what executors were there for without running a task, until the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Final, NamedTuple
 
 from bough.core.machine import Machine
-from bough.model.events.facts import Submitted
+from bough.model.events.facts import ExecutorLost, PilotEnded, Submitted
 from bough.model.events.news import GroupClosed
 from bough.model.ids import ROOT, BlobId, GroupId, RecordId, Seconds
-from bough.model.site_specs import SiteSpec
+from bough.model.sites.site_specs import PilotId, SiteSpec
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, Kind, On, TaskSpec
 from bough.policies.policy_registry import load_policies
-from bough.sim.simulated_executor import ExecutorTraits, Fate
-from bough.sim.simulated_site import Queue, SimulatedSite, after
+from bough.sim.platforms.simulated_executor import ExecutorTraits, Fate, Finish, Model, News, Stage
+from bough.sim.platforms.simulated_site import PilotExecutor, Queue, SimulatedSite, after
+from bough.sim.schedule import intervals
 from bough.sim.simulation import Simulation
-from bough.sim.studies.study_rows import StudyRow
+from bough.sim.studies.study_rows import Curve, StudyFigure, StudyResult, StudyRow
 
 STAGES: Final = (  # tasks and seconds of each
     *((1, 60), (2, 60), (4, 60), (8, 60), (16, 60), (32, 60), (64, 60), (1, 120), (640, 6), (160, 12)),
@@ -35,6 +37,10 @@ LATENCY: Seconds = 40.0
 IDEAL: Seconds = 1260.0
 NEVER: Seconds = 0.0  # no executor leaves by itself
 PUBLISHED: Final = {15.0: 1754.0, 60.0: 1680.0, 120.0: 1507.0, 180.0: 1484.0, NEVER: 1276.0}  # completion by idle time
+QUEUED: Final = {15.0: 87.3, 60.0: 83.9, 120.0: 74.7, 180.0: 44.4, NEVER: 43.5}  # mean seconds before a task starts
+GRAM: Final = (4904.0, 30.0, 611.1)  # each task a job of its own: completion, utilisation, mean seconds in the queue
+GRAM_EVERY: Seconds = 2.2  # one job is taken after another: as for the 48 resources
+GRAM_OVERHEAD: Seconds = 38.6  # of a job beside its task: printed run time 56.5 s, of tasks of 17.9 s
 UTILISATION: Final = {15.0: 0.89, 60.0: 0.75, 120.0: 0.65, 180.0: 0.59, NEVER: 0.44}
 
 WANTED: Final = 48
@@ -58,6 +64,7 @@ class StageRun(NamedTuple):
     allocated: float  # core-seconds, until then
     used: float
     requests: int
+    queued: Seconds  # the mean from the submission of a stage to the start of its tasks
 
     @property
     def wasted(self) -> float:
@@ -79,29 +86,80 @@ _ROUND: Final = 1e-6
 
 
 def run_stages(
-    policy: str, idle: Seconds, *, graph: bool = False, warm: bool = False, latency: Queue = _STEADY
+    policy: str,
+    idle: Seconds,
+    *,
+    graph: bool = False,
+    warm: bool = False,
+    latency: Queue = _STEADY,
+    machines: int = MACHINES,
+    times: int = 1,
 ) -> StageRun:
-    """Run the 18 stages; `warm`: all machines are there before the first task."""
-    spec = SiteSpec(kind="sim", max_pilots=MACHINES, cores_per_pilot=1.0, idle=idle)
+    """Run the 18 stages; `warm`: all machines are there before the first task; `times`: so many tasks for each."""
+    most = machines if warm else 0
+    spec = SiteSpec(kind="sim", max_pilots=machines, cores_per_pilot=1.0, idle=idle, min_pilots=most)
     begin = 2 * LATENCY if warm else 0.0
-    if warm:
-        spec = SiteSpec(kind="sim", max_pilots=MACHINES, cores_per_pilot=1.0, idle=idle, min_pilots=MACHINES)
     site = SimulatedSite("batch", spec, latency)
-    simulation = Simulation(Machine(load_policies("fifo", policy)), _length, [], [site])
+    return _run_at(site, policy, _length, begin=begin, graph=graph, times=times)
+
+
+def run_as_jobs() -> StageRun:
+    """Each task is a job of the batch system by itself, as with GRAM4 and PBS: about 100 machines are free."""
+    spec = SiteSpec(kind="sim", max_pilots=100, cores_per_pilot=1.0, idle=NEVER)
+    taken = [0.0]
+
+    def starts(now: Seconds, nth: int, many: int) -> Sequence[Seconds]:
+        begins = []
+        for _ in range(many):
+            taken[0] = max(taken[0], now) + GRAM_EVERY
+            begins.append(taken[0] + LATENCY)
+        return begins
+
+    def model(spec: TaskSpec | ArraySpec, index: int, attempt: int, where: ExecutorTraits) -> Fate:
+        return Fate(_length(spec, index, attempt, where).seconds + GRAM_OVERHEAD)
+
+    ran = _run_at(_OneTaskEach("batch", spec, starts), "all-at-once", model)
+    return ran._replace(used=ran.used - GRAM_OVERHEAD * sum(many for many, _ in STAGES))
+
+
+class _OneTaskPilot(PilotExecutor):
+    """Ends with its first task."""
+
+    def finish(self, end: Finish, model: Model) -> tuple[list[News], list[Finish | Stage]]:
+        """Report, and be gone before anything else can be sent."""
+        news, started = super().finish(end, model)
+        self.left = self.now
+        return [*news, ExecutorLost(self.id, "its job has ended"), PilotEnded(self.pilot, "its job has ended")], started
+
+
+class _OneTaskEach(SimulatedSite):
+    def make_executor(self, pilot: PilotId, now: Seconds) -> PilotExecutor:
+        """One that ends with its first task."""
+        return _OneTaskPilot(pilot, self.name, self.spec.cores_per_pilot, now)
+
+
+def _run_at(
+    site: SimulatedSite, policy: str, model: Model, *, begin: Seconds = 0.0, graph: bool = False, times: int = 1
+) -> StageRun:
+    simulation = Simulation(Machine(load_policies("fifo", policy)), model, [], [site])
+    submitted: list[Seconds] = []
     simulation.run(until=begin)
     simulation.now = begin
     if graph:
-        stages = [_stage(number, gated=True) for number in range(len(STAGES))]
+        stages = [_stage(number, gated=True, times=times) for number in range(len(STAGES))]
         simulation.at(begin, Submitted([item for stage in stages for item in stage]))
         simulation.at(begin, *(GroupClosed(GroupId(number + 1)) for number in range(len(STAGES))))
         _run_until_done(simulation)
     else:
         for number in range(len(STAGES)):
-            simulation.at(simulation.now, Submitted(_stage(number, gated=False)))
+            submitted += [simulation.now] * STAGES[number][0] * times
+            simulation.at(simulation.now, Submitted(_stage(number, gated=False, times=times)))
             _run_until_done(simulation)
     end = simulation.now
     early = sum(max(0.0, begin - one.came) for one in site.executors)
-    return StageRun(end - begin, site.allocated(end) - early, site.used(), len(site.requests))
+    ran = intervals(simulation)
+    queued = fmean(one.start - submitted[one.record - 1] for one in ran.values()) if submitted else 0.0
+    return StageRun(end - begin, site.allocated(end) - early, site.used(), len(site.requests), queued)
 
 
 def _run_until_done(simulation: Simulation) -> None:
@@ -114,10 +172,10 @@ def _length(spec: TaskSpec | ArraySpec, index: int, attempt: int, where: Executo
     return Fate(float(spec.template.removeprefix("sleep ")))
 
 
-def _stage(number: int, *, gated: bool) -> list[Item]:
+def _stage(number: int, *, gated: bool, times: int = 1) -> list[Item]:
     """The tasks of a stage; of a graph: in a group that waits for the one before."""
-    first = 1 + sum(many for many, _ in STAGES[:number])
-    many, seconds = STAGES[number]
+    first = 1 + times * sum(many for many, _ in STAGES[:number])
+    many, seconds = STAGES[number][0] * times, STAGES[number][1]
     group = GroupId(number + 1) if gated else ROOT
     made: list[Item] = []
     if gated:
@@ -158,9 +216,28 @@ def run_acquisition(policy: str, *, busy: bool) -> tuple[list[int], float]:
     return site.requests, site.allocated(MEASURED_AT)
 
 
-def run(*, quick: bool) -> list[StudyRow]:
+def _size_rows(*, quick: bool) -> list[StudyRow]:
+    """Our policy beside the thesis' own at other sizes: as many times the tasks as there are machines for 32."""
+    rows = []
+    for machines in (10,) if quick else (10, 100, 1000):
+        times = max(1, machines // MACHINES)
+        for called, policy, idle in (
+            ("all at once, idle time 60 s", "all-at-once", 60.0),
+            ("all at once, idle time 180 s", "all-at-once", 180.0),
+            ("adaptive", "adaptive", NEVER),
+        ):
+            ran = run_stages(policy, idle, machines=machines, times=times)
+            note = f"{100 * ran.utilisation:.0f} % used, {ran.wasted:.0f} core-seconds wasted, {ran.requests} requests"
+            rows.append(
+                StudyRow(f"18 stages x{times}, {machines} machines, {called}: completion", ran.completion, note=note)
+            )
+    return rows
+
+
+def run(*, quick: bool) -> StudyResult:
     """All figures, ours beside the published ones."""
     rows: list[StudyRow] = []
+    stages: list[tuple[float, float]] = []
     for policy in STRATEGIES:
         for busy, published in zip((False, True), CPU_SECONDS[policy], strict=True):
             requests, seconds = run_acquisition(policy, busy=busy)
@@ -171,12 +248,27 @@ def run(*, quick: bool) -> list[StudyRow]:
         ran = run_stages("all-at-once", idle, warm=idle == NEVER)
         called = f"18 stages, idle time {idle:g} s" if idle else "18 stages, machines held"
         note = f"{ran.requests} requests"
+        stages.append((100 * ran.utilisation, ran.completion))
         rows.append(StudyRow(f"{called}: completion", ran.completion, published, note=note))
         rows.append(StudyRow(f"{called}: utilisation", 100 * ran.utilisation, 100 * UTILISATION[idle], "%"))
+        rows.append(StudyRow(f"{called}: mean time in the queue", ran.queued, QUEUED[idle]))
+    ideal = run_stages("all-at-once", NEVER, warm=True)
+    rows.append(StudyRow("18 stages, ideal: completion", ideal.completion, IDEAL))
+    rows.append(StudyRow("18 stages, ideal: mean time in the queue", ideal.queued, 42.24, note="printed as 42.2"))
+    jobs = run_as_jobs()
+    rows.append(StudyRow("18 stages, GRAM4+PBS: completion", jobs.completion, GRAM[0], note="a job for each task"))
+    rows.append(StudyRow("18 stages, GRAM4+PBS: utilisation", 100 * jobs.utilisation, GRAM[1], "%"))
+    rows.append(StudyRow("18 stages, GRAM4+PBS: mean time in the queue", jobs.queued, GRAM[2]))
+    own: list[tuple[float, float]] = []
     for graph in (False, True):
         ran = run_stages("adaptive", NEVER, graph=graph)
         called = f"18 stages, adaptive, submitted {'as a graph' if graph else 'stage by stage'}"
         note = f"ideal {IDEAL:g} s; {ran.requests} requests, {ran.wasted:.0f} core-seconds wasted"
         rows.append(StudyRow(f"{called}: completion", ran.completion, note=note))
         rows.append(StudyRow(f"{called}: utilisation", 100 * ran.utilisation, unit="%"))
-    return rows
+        own.append((100 * ran.utilisation, ran.completion))
+    rows += _size_rows(quick=quick)
+    printed = [(100 * UTILISATION[idle], seconds) for idle, seconds in PUBLISHED.items()]
+    curves = [Curve("all at once", stages), Curve("all at once", printed, published=True), Curve("adaptive", own)]
+    title = "18 stages: what is gained by holding machines longer (idle time 15, 60, 120, 180 s, always)"
+    return StudyResult(rows, [StudyFigure("stages", title, "utilisation, %", "completion, s", curves)])

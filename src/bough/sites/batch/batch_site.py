@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from bough.errors import SiteError, SiteFull, UserError
-from bough.model.plurals import counted
-from bough.model.site_specs import PilotId, SiteSpec
+from bough.model.sites.site_specs import PilotId, SiteSpec
+from bough.model.texts.plurals import counted
 from bough.sites.batch.batch_system import (
     ENDS,
     WAITS,

@@ -21,8 +21,8 @@ from typing import Any, Final
 import msgspec
 
 from bough.errors import SiteError, UserError
-from bough.model.resources import show_bytes
-from bough.model.site_specs import PLENTY, RESOURCE, PilotId, SiteSpec, cache_words
+from bough.model.sites.resources import show_bytes
+from bough.model.sites.site_specs import PLENTY, RESOURCE, PilotId, SiteSpec, cache_words
 from bough.sites.engines.worker_side import Call, no_way
 from bough.sites.head.bootstrap import only_commands
 from bough.sites.site_kind import Checked, PilotStatus, Surroundings

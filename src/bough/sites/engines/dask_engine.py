@@ -12,7 +12,7 @@ from typing import Any, Final
 import cloudpickle
 
 from bough.errors import SiteError
-from bough.model.plurals import counted
+from bough.model.texts.plurals import counted
 from bough.sites.engines import worker_side
 from bough.sites.engines.worker_side import Call
 

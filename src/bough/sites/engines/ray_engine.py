@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from bough.errors import SiteError
-from bough.model.plurals import counted
+from bough.model.texts.plurals import counted
 from bough.sites.engines import worker_side
 from bough.sites.engines.worker_side import Call
 

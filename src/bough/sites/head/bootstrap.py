@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from bough import private
 from bough.errors import SiteError
-from bough.model.resources import OWN_PYTHON
+from bough.model.sites.resources import OWN_PYTHON
 from bough.sites.head.foreign_wheels import LEAST, Platform, find_wheel, read_version
 
 _PURE: Final = ("bough", "cloudpickle")

@@ -15,6 +15,7 @@ import hashlib
 import io
 import json
 import os
+import random
 import re
 import selectors
 import shlex
@@ -34,7 +35,9 @@ _LONGEST_SOCKET = 100
 _LAST_WORDS = 2000  # bytes of a log
 _BEGIN = "runpy.run_module('bough.executor', None, '__main__')"
 _ALWAYS = {"SBATCH_NO_REQUEUE": "1"}  # a pilot whose node fails is lost; another one is asked for
-_FRESH = 3600.0  # seconds for which a program stays that no pilot uses
+_FRESH = 3600.0  # seconds for which a program stays that no pilot uses, and a folder that holds no living socket
+_MOST_SWEPT = 200  # folders that are looked at, in a tenth of a second
+_MOST_SOCKETS = 100  # in one of them
 _ENDING = 8.0  # seconds that a pilot has to end in good order
 _RELAY = "runpy.run_module('bough.cli.main', None, '__main__')"
 _LISTENS = 15.0  # seconds that a relay has to begin
@@ -78,7 +81,58 @@ def socket_place(key: str) -> str:
     path = os.path.join(site_folder(key), "server")
     if len(os.fsencode(path)) < _LONGEST_SOCKET:
         return path
-    return os.path.join(private_folder(f"/tmp/bough-{os.geteuid()}-{key[:16]}"), "server")
+    folder = f"/tmp/bough-{os.geteuid()}-{key[:16]}"
+    if not os.path.isdir(folder):
+        sweep_sockets("/tmp")  # whoever makes one looks for those that were left
+    return os.path.join(private_folder(folder), "server")
+
+
+def sweep_sockets(place: str) -> None:
+    """Remove folders for sockets, of this user, that a server or a tunnel has left.
+
+    Such a folder holds nothing but sockets that nobody answers at, no process has its lock, and nothing in it has
+    changed for a while: one that was made just now has no socket yet.
+    """
+    mark = re.compile(rf"bough-(?:{os.geteuid()}-)?[0-9a-f]{{16}}")
+    try:
+        names = [name for name in os.listdir(place) if mark.fullmatch(name)]
+    except OSError:
+        return
+    random.shuffle(names)  # so that those that stay are in nobody's way for ever
+    for name in names[:_MOST_SWEPT]:
+        with contextlib.suppress(OSError):
+            _sweep_folder(os.path.join(place, name))
+
+
+def _sweep_folder(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid() or status.st_mtime > time.time() - _FRESH:
+            return
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        names = os.listdir(descriptor)
+        if len(names) <= _MOST_SOCKETS and all(_is_dead_socket(os.path.join(path, name)) for name in names):
+            for name in names:
+                os.unlink(name, dir_fd=descriptor)
+            os.rmdir(path)
+    finally:
+        os.close(descriptor)
+
+
+def _is_dead_socket(path: str) -> bool:
+    """Whether it is a socket, and nobody answers at it."""
+    if not stat.S_ISSOCK(os.lstat(path).st_mode):
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.setblocking(False)
+        try:
+            asking.connect(path)
+        except ConnectionRefusedError:
+            return True
+        except OSError:  # it is there, and busy
+            return False
+    return False
 
 
 def program_folder(digest: str) -> str:

@@ -15,8 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from bough.errors import SiteError
-from bough.model.resources import show_bytes
-from bough.model.site_specs import PLENTY, RESOURCE, PilotId, SiteSpec, cache_words
+from bough.model.sites.resources import show_bytes
+from bough.model.sites.site_specs import PLENTY, RESOURCE, PilotId, SiteSpec, cache_words
 from bough.sites.head.bootstrap import OWN, Archive, make_archive, only_commands, read_platform
 from bough.sites.head.errands import PATIENCE, Connection, LocalConnection
 from bough.sites.head.head_relay import GIVE_UP

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from bough.model.ranges import runs_of
+from bough.model.arrays.ranges import runs_of
 from bough.model.states import (
     BLOCK,
     ENDED,

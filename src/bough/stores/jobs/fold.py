@@ -83,6 +83,7 @@ class JobsFold:
             f.Released: self._on_targeted,
             f.Retried: self._on_targeted,
             f.WasReset: self._on_reset,
+            f.MadeAgain: self._on_made_again,
             f.Amended: self._on_amended,
             f.GroupReleased: self._on_group_released,
             f.Prioritised: self._on_prioritised,
@@ -299,7 +300,8 @@ class JobsFold:
             self._tasks.ended(row, self._now, self._turn, fact)
         if fact.key:
             checked = isinstance(fact.results, ResultFile) or any(detail.outputs for detail in fact.details)
-            memo = (fact.key, row.id, fact.start, fact.stop, fact.attempt, self._turn, row.run, int(checked))
+            attempt = fact.same_as or fact.attempt
+            memo = (fact.key, row.id, fact.start, fact.stop, attempt, self._turn, row.run, int(checked))
             self._tables.gathered["memo"].append(memo)
 
     def _on_element_failed(self, fact: f.ElementFailed) -> None:
@@ -325,6 +327,7 @@ class JobsFold:
         row = self._tables.task(fact.record)
         if row is None:
             return
+        self._tables.put_staging(row.id, fact.index, fact.attempt, fact.detail)
         if row.is_array:
             self._ranges.output_kept(row, fact)
         else:
@@ -430,6 +433,13 @@ class JobsFold:
                 self._tasks.reset(row, self._now)
         for group in {row.grp for record, _, _ in fact.parts if (row := self._tables.task(record))}:
             self._runs.group_released(group, released=False)
+
+    def _on_made_again(self, fact: f.MadeAgain) -> None:
+        row = self._tables.task(fact.record)
+        if row and row.is_array:
+            self._ranges.reset(row, self._now, fact.index, fact.index + 1)
+        elif row:
+            self._tasks.reset(row, self._now)
 
     def _on_group_released(self, fact: f.GroupReleased) -> None:
         self._runs.group_released(fact.group, released=True)

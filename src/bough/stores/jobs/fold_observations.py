@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from bough.model.events.facts import Observed
-from bough.model.observations import Fired, Points, SeenTask, Trouble
+from bough.model.monitoring.observations import Fired, Points, SeenTask, Trouble
 from bough.stores.jobs.rows import shown
 from bough.stores.jobs.tables import JobsTables
 

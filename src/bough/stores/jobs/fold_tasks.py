@@ -256,7 +256,7 @@ def _ended_as(failure: Failure) -> str:
     """The state of an attempt that a failure ended."""
     if failure.cause is Cause.LOST:
         return "lost"
-    return "given back" if failure.cause is Cause.GIVEN_BACK else "failed"
+    return "given back" if failure.cause in {Cause.GIVEN_BACK, Cause.NO_SPACE} else "failed"
 
 
 def enter(row: TaskRow, state: str) -> None:

@@ -112,7 +112,7 @@ GATHERED: Final = {
     "blob_uses": _once("blob_uses", 2),
     "firings": _once("firings", 16),
     "series": _once("series", 10),
-    "staging": _once("staging", 9),
+    "staging": _once("staging", 13),
 }
 
 

@@ -18,7 +18,7 @@ from bough.errors import InvariantBroken, StoreFailed, UserError
 from bough.journal.codec import Newer, Unreadable, decode, encode, salvage
 from bough.model.events.facts import Fact, MemoLookedUp, RunClosed, RunOpened, RunRemoved, SpanEnded
 from bough.model.ids import BlobId, ExecutorId, MemoKey, RecordId, Seconds
-from bough.model.observations import SeenTask
+from bough.model.monitoring.observations import SeenTask
 from bough.model.outcomes import Stream
 from bough.model.tasks import Reuse
 from bough.stores import schema

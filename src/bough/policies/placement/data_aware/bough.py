@@ -5,7 +5,9 @@
 3. A task whose data is only at busy places is weighed: the seconds that its missing bytes would travel, by measured
    bandwidths, against the seconds until an executor of a holder is expected to ask for work. If waiting is shorter, it
    is held back until then. An executor that leaves before the data has come and the task has run is passed over.
-4. What has waited for `patience` seconds goes anywhere, so that nothing starves.
+4. What has waited for `patience` seconds goes to any executor that nothing of the above goes to. A task that is
+   overtaken by one that became ready `patience` seconds later has a turn for that, wherever its data is: so nothing
+   starves, and a long queue that came at once is still worked off by its data.
 
 `affinity` multiplies the seconds that data would travel (soft affinity: 0 places in order, 10 waits for data ten times
 as long as it is worth). `delay` is delay scheduling (Zaharia et al., EuroSys 2010): a task whose data is elsewhere
@@ -24,7 +26,7 @@ from msgspec import Meta
 
 from bough.model.bounds import Duration
 from bough.model.ids import Seconds
-from bough.policy.data_scheduling import at_data, first_that_takes, overdue, unheld_anywhere, wish_for
+from bough.policy.data_scheduling import at_data, first_that_takes, overdue, overtaken, unheld_anywhere, wish_for
 from bough.policy.interface import DataNeeds, DataTask, DataView, ExecutorView, Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order
 
@@ -41,7 +43,7 @@ class Bough(msgspec.Struct, frozen=True):
     @property
     def data_needs(self) -> DataNeeds:
         """What the core keeps for it."""
-        return DataNeeds()
+        return DataNeeds(patience=self.patience)
 
     def rank(self, work: ReadyWork, /) -> float:
         """The order of submission."""
@@ -53,10 +55,12 @@ class Bough(msgspec.Struct, frozen=True):
         return in_order(view) if data is None or not data.is_known else self._place(view, data)
 
     def _place(self, view: View, data: DataView) -> Iterator[Place]:
-        yield from overdue(view, data, self.patience)
+        yield from overtaken(data)
         yield from at_data(data)
         if view.has_room:
             yield from unheld_anywhere(view, data)
+        if view.has_room:
+            yield from overdue(view, data, self.patience)
         if view.has_room:
             yield from self._weigh(view, data)
         if view.has_room:
@@ -64,7 +68,7 @@ class Bough(msgspec.Struct, frozen=True):
 
     def _weigh(self, view: View, data: DataView) -> Iterator[Place]:
         for task in islice(data.waiting(), _LOOK):
-            executor = first_that_takes(view, data, task, lambda one, task=task: _in_time(view, data, task, one))  # type: ignore[misc]
+            executor = first_that_takes(data, task, lambda one, task=task: _in_time(view, data, task, one))  # type: ignore[misc]
             if executor is None:
                 continue
             until = self._worth_waiting_until(view, data, task, executor)
@@ -91,11 +95,11 @@ class Bough(msgspec.Struct, frozen=True):
 
 
 def _in_time(view: View, data: DataView, task: DataTask, executor: ExecutorView) -> bool:
-    """Whether an executor stays until a task's data has come and the task has run."""
+    """Whether an executor stays until a task's data has come, the task has run, and its expected output is home."""
     if not executor.until:
         return True
     _, travel = data.missing(task, executor)
-    return view.now + travel + task.work.expected <= executor.until
+    return view.now + travel + task.work.expected + data.return_time(task, executor) <= executor.until
 
 
 def _plain(view: View) -> Iterator[Place]:

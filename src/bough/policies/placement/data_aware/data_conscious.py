@@ -6,8 +6,9 @@ arrivals, at most 128 ready tasks. The priority of task x for the executor c tha
     affinity * (min over p of cost(x, p) - cost(x, c)) + age * waited / latency + dependents * (tasks that wait for x)
     cost(x, p) = arrival(p) + penalty * transfer(x, p)
 
-in seconds; the thesis' setting is affinity 100, age 1, dependents 0. The task with the highest priority goes out if
-that is not below 0; otherwise c waits. `hold` bounds how long a task is held back, which the thesis lacks.
+in seconds; a transfer takes `startup` seconds for each file, and its bytes. The thesis' setting is affinity 100, age 1,
+dependents 0. The task with the highest priority goes out if that is not below 0; otherwise c waits. `hold` bounds how
+long a task is held back, which the thesis lacks.
 
 Among executors that hold nothing of x only the one that asks first matters, because transfers to all of them cost the
 same. So it is enough to look at the holders of x and at the first arrival. A task with data at c, or with data nowhere,
@@ -26,7 +27,7 @@ from msgspec import Meta
 from bough.model.bounds import Duration
 from bough.model.ids import Seconds
 from bough.policy.data_scheduling import overdue, plain_first, wish_for
-from bough.policy.interface import DataNeeds, DataTask, DataView, ExecutorView, Place, ReadyWork, View
+from bough.policy.interface import DataMatch, DataNeeds, DataTask, DataView, ExecutorView, Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order
 
 _LOCAL = 3  # tasks with data where an executor is that are compared
@@ -44,12 +45,13 @@ class DataConscious(msgspec.Struct, frozen=True):
     dependents: _Weight = 0.0
     latency: Annotated[float, Meta(gt=0, le=3600)] = 0.15  # one way between an executor and the server
     rate: Annotated[float, Meta(gt=0, le=1e15)] = 1e7  # bytes a second, while none was measured
+    startup: Annotated[float, Meta(ge=0, le=3600)] = 0.0  # seconds before the first byte of each file
     hold: Duration = 600.0  # after so many seconds a task goes anywhere; 0: never
 
     @property
     def data_needs(self) -> DataNeeds:
         """What the core keeps for it."""
-        return DataNeeds()
+        return DataNeeds(per_file=round(self.startup * self.rate))
 
     def rank(self, work: ReadyWork, /) -> float:
         """Work without inputs stands first: its cost is the same everywhere."""
@@ -71,30 +73,42 @@ class DataConscious(msgspec.Struct, frozen=True):
     def _best(
         self, view: View, data: DataView, executor: ExecutorView, next_ones: list[tuple[Seconds, ExecutorView]]
     ) -> DataTask | None:
-        soon = [when for when, other in next_ones if other.id != executor.id]
-        local = data.some_here(executor, _LOCAL)
-        some: Iterable[DataTask] = [found.task for found in local]
-        if not local:
+        found: Iterable[DataMatch] = sorted(data.some_here(executor, _LOCAL), key=_most_here)
+        if not found:
             unheld = data.unheld(executor)
             if unheld is not None:
                 return unheld
             some = islice(data.waiting(), self.window)
+            found = (data.match(task, executor) for task in some if data.could_go(task, executor))
         best: DataTask | None = None
-        most, rate = 0.0, self.penalty / (data.rate_to(executor) or self.rate)
-        for task in some:
-            priority = self._priority(view, data, task, executor, soon, rate)
-            if priority >= most and (best is None or priority > most) and data.could_go(task, executor):
+        most, now, rate = 0.0, view.now, self.penalty / (data.rate_to(executor) or self.rate)
+        first, last = _first_and_last(next_ones, executor)
+        for task, here, total in found:
+            waited = self.age * (now - task.since) / self.latency + self.dependents * task.work.dependents_count
+            cost_here = (total - here) * rate
+            later = first - now + total * rate if first is not None else cost_here
+            priority = self.affinity * (later - cost_here) + waited
+            if priority < most or (priority == most and best is not None):
+                continue  # what holders elsewhere would cost can only lower it
+            if first is not None:
+                later = min(later, data.cost_elsewhere(task, executor, rate, last))
+                priority = self.affinity * (later - cost_here) + waited
+            if priority > most or (priority == most and best is None):
                 best, most = task, priority
         return best
 
-    def _priority(  # noqa: PLR0917 called for every decision
-        self, view: View, data: DataView, task: DataTask, executor: ExecutorView, soon: list[Seconds], rate: float
-    ) -> float:
-        now = view.now
-        found = data.match(task, executor)
-        cost_here = (found.total - found.here) * rate
-        later = cost_here
-        if soon:
-            later = min(soon[0] - now + found.total * rate, data.cost_elsewhere(task, executor, rate, soon[-1]))
-        waited = self.age * (now - task.since) / self.latency
-        return self.affinity * (later - cost_here) + waited + self.dependents * task.work.dependents_count
+
+def _most_here(found: DataMatch) -> float:
+    return -found.here
+
+
+def _first_and_last(
+    next_ones: list[tuple[Seconds, ExecutorView]], executor: ExecutorView
+) -> tuple[Seconds | None, Seconds]:
+    """When the first and the last of those that ask next come, apart from one executor."""
+    at, end = 0, len(next_ones) - 1
+    if end >= 0 and next_ones[at][1].id == executor.id:
+        at += 1
+    if end >= at and next_ones[end][1].id == executor.id:
+        end -= 1
+    return (next_ones[at][0], next_ones[end][0]) if at <= end else (None, 0.0)

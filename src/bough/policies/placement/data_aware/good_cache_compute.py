@@ -1,37 +1,30 @@
 """Good-cache-compute (GCC): as max-cache-hit while enough executors are busy, as max-compute-util while too few are.
 
 Source: `spec/falkon.md` 3.2 and 3.3, `threshold` being its theta: with 1 it is max-compute-util, with 0 max-cache-hit.
-`window` bounds how many tasks without data at hand are given out in one turn because too few executors are busy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Annotated, Literal
+from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from bough.model.bounds import Duration
-from bough.policy.data_scheduling import at_data
-from bough.policy.falkon_dispatch import has_most, max_cache_hit
-from bough.policy.interface import DataNeeds, DataView, Place, ReadyWork, View
+from bough.policy.data_scheduling import at_data, at_most_data
+from bough.policy.falkon_dispatch import FalkonOptions, max_cache_hit
+from bough.policy.interface import DataView, Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order, while_room
 
+_AT_ONCE = 3200  # tasks without data at hand that are given out in one turn because too few executors are busy
 
-class GoodCacheCompute(msgspec.Struct, frozen=True):
+
+class GoodCacheCompute(FalkonOptions, frozen=True):
     """See the module."""
 
     threshold: Annotated[float, Meta(ge=0, le=1)] = 0.9
-    window: Annotated[int, Meta(ge=1, le=1_000_000)] = 3200
-    by: Literal["files", "bytes"] = "files"
     patience: Duration = 600.0  # after so many seconds a task goes anywhere; 0: never
-
-    @property
-    def data_needs(self) -> DataNeeds:
-        """What the core keeps for it."""
-        return DataNeeds(self.by)
 
     def rank(self, work: ReadyWork, /) -> float:
         """The order of submission."""
@@ -43,10 +36,10 @@ class GoodCacheCompute(msgspec.Struct, frozen=True):
         return in_order(view) if data is None else self._place(view, data)
 
     def _place(self, view: View, data: DataView) -> Iterator[Place]:
-        yield from at_data(data, lambda found: has_most(data, found))
+        yield from at_most_data(data)
         if view.has_room and view.busy_share() < self.threshold:
             yield from at_data(data)
-            for wish in islice(while_room(view), self.window):
+            for wish in islice(while_room(view), _AT_ONCE):
                 if view.busy_share() >= self.threshold:
                     break
                 yield wish

@@ -6,26 +6,17 @@ Source: `spec/falkon.md` 3.2. It moves the least data, and leaves executors idle
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
-
-import msgspec
 
 from bough.model.bounds import Duration
-from bough.policy.falkon_dispatch import max_cache_hit
-from bough.policy.interface import DataNeeds, Place, ReadyWork, View
+from bough.policy.falkon_dispatch import FalkonOptions, max_cache_hit
+from bough.policy.interface import Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order
 
 
-class MaxCacheHit(msgspec.Struct, frozen=True):
+class MaxCacheHit(FalkonOptions, frozen=True):
     """See the module."""
 
-    by: Literal["files", "bytes"] = "files"
     patience: Duration = 600.0  # after so many seconds a task goes anywhere; 0: never
-
-    @property
-    def data_needs(self) -> DataNeeds:
-        """What the core keeps for it."""
-        return DataNeeds(self.by)
 
     def rank(self, work: ReadyWork, /) -> float:
         """Work without inputs stands first: it waits for no place."""

@@ -6,24 +6,14 @@ Source: `spec/falkon.md` 3.2. It keeps executors busy, and moves the most data.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
-import msgspec
-
-from bough.policy.falkon_dispatch import max_compute_util
-from bough.policy.interface import DataNeeds, Place, ReadyWork, View
+from bough.policy.falkon_dispatch import FalkonOptions, max_compute_util
+from bough.policy.interface import Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order
 
 
-class MaxComputeUtil(msgspec.Struct, frozen=True):
+class MaxComputeUtil(FalkonOptions, frozen=True):
     """See the module."""
-
-    by: Literal["files", "bytes"] = "files"
-
-    @property
-    def data_needs(self) -> DataNeeds:
-        """What the core keeps for it."""
-        return DataNeeds(self.by)
 
     def rank(self, work: ReadyWork, /) -> float:
         """The order of submission."""

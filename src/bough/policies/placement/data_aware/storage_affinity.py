@@ -49,7 +49,7 @@ class StorageAffinity(msgspec.Struct, frozen=True):
         yield from self._by_affinity(view, data, _idle(view))
         sites, turn = _idle(view), 0
         while sites:
-            name = self._next_site(view, sites, turn)
+            name = self._next_site(view, sites, list(sites), turn)
             turn += 1
             executor = sites[name][0]
             task = self._next_task(data, executor) if data.has_room(executor) else None
@@ -78,17 +78,16 @@ class StorageAffinity(msgspec.Struct, frozen=True):
                         break
             if not best:
                 return
-            most = max(found.here for _, found in best.values())
-            equal = {name: sites[name] for name, (_, found) in best.items() if found.here == most}
-            name = self._next_site(view, equal, 0)
+            most = max([found.here for _, found in best.values()])
+            name = self._next_site(view, sites, [name for name, (_, found) in best.items() if found.here == most], 0)
             executor, found = best[name]
             yield wish_for(found.task, executor)
             if not data.has_room(executor):
                 sites[name].remove(executor)
             stale = [other for other, (_, one) in best.items() if other == name or one.task is found.task]
 
-    def _next_site(self, view: View, sites: dict[str, list[ExecutorView]], turn: int) -> str:
-        names = list(sites)
+    def _next_site(self, view: View, sites: dict[str, list[ExecutorView]], names: list[str], turn: int) -> str:
+        """The one of some sites with idle executors that is next."""
         if self.tie == "last":
             return names[-1]
         if self.tie == "random":

@@ -1,9 +1,14 @@
 """XSufferage: as sufferage, between sites, with the transfer of a task's missing input counted.
 
 Source: Casanova et al. 2000, `spec/storage-affinity.md` 3.6. The completion time at a site is that of its best one.
-With one site it is sufferage between executors. `link` says how transfers that are assigned in one turn share the link:
-each alone, all fairly, or one after the other. `info=noisy` multiplies run times by a random factor of spread `sigma`,
-`snapshot` takes what was measured. The plan is made anew at each event (`plan=on-event`).
+With one site it is sufferage between executors. Its options are those that decide how it compares with others:
+
+- `plan`: anew at each event (`on-event`), or once for each task, when it is first seen (`static`);
+- `info`: what is known of times: means of the past, the newest counting most (`forecast`), the same as it was when the
+  task was first compared (`snapshot`), true run times, which only a simulator has (`oracle`; live as `forecast`), or
+  the forecast times a random factor of spread `sigma` (`noisy`);
+- `link`: how transfers that are assigned together share the link: each `alone`, `fair-share`, or `serial`.
+
 Needs estimates, which come from history by template and host, and from measured bandwidths: see
 `policy.batch_heuristics`.
 """
@@ -15,23 +20,22 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from bough.policy.batch_heuristics import Link, Table, TableHeuristic, by_table
+from bough.policy.batch_heuristics import Info, Link, Table, TableHeuristic, by_static_plan, by_table
 from bough.policy.interface import Place, View
 
 
 class XSufferage(TableHeuristic, frozen=True):
     """See the module."""
 
-    plan: Literal["on-event"] = "on-event"
-    info: Literal["snapshot", "noisy"] = "snapshot"
+    plan: Literal["on-event", "static"] = "on-event"
+    info: Info = "forecast"
     link: Link = "alone"
     sigma: Annotated[float, Meta(ge=0, le=10)] = 0.5
 
     def place(self, view: View, /) -> Iterable[Place]:
         """One task at a time."""
-        return by_table(
-            view, self.window, self.choose, link=self.link, noise=self.sigma if self.info == "noisy" else 0.0
-        )
+        follow = by_static_plan if self.plan == "static" else by_table
+        return follow(view, self.window, self.choose, link=self.link, info=self.info, noise=self.sigma)
 
     def choose(self, table: Table) -> tuple[int, int]:
         """The task with the greatest difference between its two best sites; of equal ones the first."""

@@ -1,0 +1,185 @@
+"""A platform for the simulator from what a server has measured on the user's own sites.
+
+Hosts are those that are there, or those that were seen last; their cores and memory are what they said. Speeds come
+from tasks that do the same on several hosts: how much quicker one does them than all do in the mean. Links come from
+tasks whose inputs all came one way: bytes over seconds, the median of the larger half, since others used the link, too.
+Rule: what was not measured is not made up; a comment says what each figure rests on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import exp, log
+from statistics import fmean, median
+from typing import Any
+
+import msgspec
+
+from bough.errors import UserError
+from bough.model.sites.resources import show_bytes
+
+Row = Mapping[str, Any]
+Ask = Callable[[str], Sequence[Row]]  # a question in SQL to the jobs database
+
+_EXECUTORS = """select site, host, cores, memory, "left" from executors order by id desc limit 20000"""
+_TASKS = """select name, command, host, seconds, cores from tasks where state = 'done' and is_array = 0
+  and coalesce(reused, 0) = 0 and seconds > 0.05 and host != '' order by id desc limit 20000"""
+_SPANS = """select spans.id as id, executors.host as host, spans.seconds / (spans.stop - spans.start) as seconds
+  from spans join executors on executors.id = spans.executor where spans.state = 'done'
+  and coalesce(spans.reused, 0) = 0 and spans.seconds > 0.05 order by spans.id desc limit 20000"""
+_STAGING = """select executors.site as site, staging.stage_in as seconds, staging.cached as cached,
+  staging.from_peers as peers, staging.from_origin as origin from staging
+  join tasks on tasks.id = staging.id join executors on executors.id = tasks.executor
+  where staging.stage_in > 0 limit 20000"""
+_FEW = 3  # runs of a template on a host, and transfers, below which nothing is said
+_BIG = 65_536  # bytes: less tells of latency
+
+
+class HostSeen(msgspec.Struct, frozen=True):
+    """A host of a site."""
+
+    site: str
+    host: str
+    cores: float
+    memory: int
+
+
+class MeasuredLink(msgspec.Struct, frozen=True):
+    """Bytes a second, and how many transfers say so."""
+
+    rate: float
+    transfers: int
+
+
+class MeasuredSites(msgspec.Struct, frozen=True):
+    """What is known."""
+
+    hosts: Sequence[HostSeen]
+    speeds: Mapping[str, float]  # by host; the mean over all is 1
+    from_home: Mapping[str, MeasuredLink]  # by site
+    from_peers: Mapping[str, MeasuredLink]
+
+
+def measured_sites(ask: Ask) -> MeasuredSites:
+    """What a jobs database knows of the hosts of sites."""
+    hosts = _hosts(ask(_EXECUTORS))
+    runs: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in ask(_TASKS):
+        runs[f"{row['command'] or row['name']}"][str(row["host"])].append(float(row["seconds"]))
+    for row in ask(_SPANS):
+        runs[f"array {row['id']}"][str(row["host"])].append(float(row["seconds"]))
+    home, peers = _links(ask(_STAGING))
+    return MeasuredSites(hosts, speeds_of(runs, {one.host for one in hosts}), home, peers)
+
+
+def speeds_of(runs: Mapping[str, Mapping[str, Sequence[float]]], wanted: Iterable[str]) -> dict[str, float]:
+    """By host: how much quicker it does a template than the hosts do in the mean, over all templates."""
+    names = set(wanted)
+    ratios: dict[str, list[float]] = defaultdict(list)
+    for by_host in runs.values():
+        means = {host: fmean(some) for host, some in by_host.items() if host in names and len(some) >= _FEW}
+        if len(means) > 1:
+            typical = exp(fmean(log(one) for one in means.values()))
+            for host, mean in means.items():
+                ratios[host].append(log(typical / mean))
+    return {host: exp(fmean(some)) for host, some in sorted(ratios.items())}
+
+
+def _hosts(rows: Sequence[Row]) -> list[HostSeen]:
+    """The hosts of each site that are there, or else those that were; of a host with several executors all cores."""
+    there = [row for row in rows if row["left"] is None]
+    known = {str(row["site"]) for row in there}
+    kept = there + [row for row in rows if str(row["site"]) not in known]
+    found: dict[tuple[str, str], HostSeen] = {}
+    for row in kept:
+        key = str(row["site"] or "local"), str(row["host"] or "")
+        cores, memory = float(row["cores"] or 1), int(row["memory"] or 0)
+        before = found.get(key)
+        if before is None:
+            found[key] = HostSeen(*key, cores, memory)
+        elif row["left"] is None:  # another executor beside it
+            found[key] = HostSeen(*key, before.cores + cores, max(before.memory, memory))
+    return sorted(found.values(), key=lambda one: (one.site, one.host))
+
+
+def _links(rows: Sequence[Row]) -> tuple[dict[str, MeasuredLink], dict[str, MeasuredLink]]:
+    home: dict[str, list[float]] = defaultdict(list)
+    peers: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        near, far, seconds = int(row["peers"] or 0), int(row["origin"] or 0), float(row["seconds"])
+        if far >= _BIG and not near:
+            home[str(row["site"])].append(far / seconds)
+        elif near >= _BIG and not far:
+            peers[str(row["site"])].append(near / seconds)
+    return _rates(home), _rates(peers)
+
+
+def _rates(by_site: Mapping[str, Sequence[float]]) -> dict[str, MeasuredLink]:
+    return {
+        site: MeasuredLink(median(sorted(some)[len(some) // 2 :]), len(some))
+        for site, some in sorted(by_site.items())
+        if len(some) >= _FEW
+    }
+
+
+def platform_text(found: MeasuredSites, waits: Mapping[str, Sequence[float]] = {}) -> str:
+    """The platform as TOML; `waits`: what pilots of sites waited in their queues."""
+    if not found.hosts:
+        raise UserError("no executor was seen yet: run something on your sites, then ask again")
+    lines = ["# what bough site list --as-platform has measured; times of tasks are those of a host of speed 1"]
+    fastest = max((link.rate for link in found.from_home.values()), default=0.0)
+    if fastest:
+        lines += [
+            "",
+            "[home]",
+            f"bandwidth = {round(fastest)}    # the fastest site gets {show_bytes(round(fastest))}/s",
+        ]
+    if found.from_home or found.from_peers:
+        lines += ["", "[transfers]", "early = true    # as live: inputs of the next task travel while a host is busy"]
+    by_site: dict[str, list[HostSeen]] = defaultdict(list)
+    for host in found.hosts:
+        by_site[host.site].append(host)
+    for site, hosts in by_site.items():
+        shapes = Counter((host.cores, host.memory) for host in hosts)
+        for number, ((cores, memory), count) in enumerate(shapes.most_common()):
+            same = [host.host for host in hosts if (host.cores, host.memory) == (cores, memory)]
+            lines += ["", f"[site.{_key(site if not number else f'{site}-{number + 1}')}]", f"hosts = {count}"]
+            lines += [f"cores = {cores:g}"] + ([f"memory = {memory}"] if memory else [])
+            lines += _speed_lines(same, found.speeds) + _link_lines(site, found)
+            if waits.get(site):
+                lines.append(_queue_line(waits[site]))
+    return "\n".join(lines) + "\n"
+
+
+def _speed_lines(hosts: Sequence[str], speeds: Mapping[str, float]) -> list[str]:
+    known = [speeds[host] for host in hosts if host in speeds]
+    if not known:
+        return []
+    low, high = round(min(known), 3), round(max(known), 3)
+    said = f"speed = {low:g}" if low == high else f"speed = [{low:g}, {high:g}]"
+    return [f"{said}    # of {len(known)} of {len(hosts)} hosts, by tasks that ran on several"]
+
+
+def _queue_line(waits: Sequence[float]) -> str:
+    """Hosts come by pilots, which wait as those did that were measured, one after the other."""
+    said = ", ".join([f"{max(0.0, wait):.6g}" for wait in waits])
+    return f"queue = {{waits = [{said}]}}    # the median of {len(waits)} pilots is {median(waits):.0f} s"
+
+
+def _link_lines(site: str, found: MeasuredSites) -> list[str]:
+    lines = []
+    for key, links in (("uplink", found.from_home), ("nic", found.from_peers)):
+        link = links.get(site)
+        if link is not None:
+            lines.append(
+                f"{key} = {{bandwidth = {round(link.rate)}}}"
+                f"    # {show_bytes(round(link.rate))}/s by {link.transfers} transfers"
+            )
+    return lines
+
+
+def _key(name: str) -> str:
+    """A name as TOML writes it."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,872 @@
+"""Which ready tasks want which data, so that a policy finds the best for an executor without walking the queue.
+
+Each content has a list of the ready tasks that read it, and their number. Each place (a host, or a site) has the set of
+the contents that it holds and that some ready task reads, and keys of them, the largest first. What an executor is best
+for is found among the first readers of the first contents of its place: so a decision costs the same however long the
+queue is. How much of a task's input is at a place is a look into that set for each of its contents. A content that a
+place gains is put into both; one that it loses leaves the set at once, and the keys when it comes to the front.
+
+This is the inverted index that `falkon.md` 3.3 aims at: its window scheduler without the window.
+The shared store of a site counts where places are sites; a host has only what its own cache has.
+Rule: a content that a ready task reads is in the set of every place that holds it, unless it is common; a common one
+tells no place from another. In the set may also be what nobody reads any more, until it comes to the front.
+Rule: a task that is not ready any more is counted no more, and dropped from a list where it is met; what becomes ready
+is taken up in slices, so that no turn walks a long array.
+
+With a window (`DataNeeds.window`, Falkon's W) only so many tasks are listed, those that became ready first. When one of
+them leaves, the next is taken up. So a window costs what leaves it; without one nothing is done for it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import count, islice
+from math import inf
+from typing import Final
+
+from bough.core.data.data_index import DataIndex, HostRecord
+from bough.core.records.array_record import READY, ArrayRecord, Record
+from bough.core.records.executor_record import ExecutorRecord
+from bough.core.records.indexes.announcements import Announcements, UnitKey
+from bough.core.records.indexes.outdone import Outdone
+from bough.core.records.task_record import TaskRecord
+from bough.model.arrays.runtimes import RunTime
+from bough.model.ids import Seconds
+from bough.model.outcomes import Detail
+from bough.policy.interface import DataNeeds, PlanNotes
+
+_SLICE: Final = 4096  # ready tasks that are taken up in one turn
+_CHECKED: Final = 16  # tasks of a full window that are looked at in one turn, whether they are still ready
+_CONTENTS: Final = 3  # of a place that are looked at for one decision
+_READERS: Final = 8  # of each of these
+_NAMED: Final = 64  # places that are named as holders of one task's input
+_COSTED: Final = 8  # holders of a content, and executors of a holder, that are asked when they may want work
+_UNHELD: Final = 16  # tasks without any data that are looked at for one decision
+_TIMES: Final = 10_000  # templates and hosts whose run times are remembered
+_WAITING: Final = 1024  # tasks that a policy may walk through in one turn
+_CONTENT: Final = 0xFFFFFFFF  # the bits of a key that say the content
+_ORDER_BITS: Final = 72  # of a key: the content, and how late it came
+_LATEST: Final = 1 << 40  # contents that can be told apart by when they came
+_FRONT: Final = 1024  # keys of a place that are sorted
+_SLACK: Final = 64  # stale entries that a heap may have, besides as many as valid ones
+_NO_FILES: Final[array[int]] = array("I")
+_NO_UNITS: Final[list[Unit]] = []
+_UNKNOWN: Final = 0xFFFFFFFF
+
+
+class Unit:
+    """A ready task with declared inputs; a policy sees it as a `DataTask`."""
+
+    __slots__ = ("contents", "element", "gone", "since", "total", "work")
+
+    def __init__(self, work: Record, element: int, since: Seconds) -> None:
+        self.work = work
+        self.element = element  # below 0: the next one, of work without inputs
+        self.since = since
+        self.gone = False  # it is known that it is not ready any more
+        self.contents: array[int] | None = None  # of its files, as far as known; None: to be looked up
+        self.total = 0  # how much they count
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it still waits to be placed."""
+        work = self.work
+        return work.state == READY if type(work) is TaskRecord else work.states[self.element] == READY  # type: ignore[union-attr]
+
+    @property
+    def key(self) -> UnitKey:
+        """What it is found by."""
+        return key_of(self.work, self.element)
+
+    @property
+    def run(self) -> int:
+        """The workflow it belongs to."""
+        return self.work.group.workflow.run
+
+
+class Place:
+    """A host or a site, and what it holds that is wanted; see the module.
+
+    The keys of contents are in order: see `AffinityIndex._offer`. The first are at the end of a sorted list, where it
+    costs nothing to take them away; of very many, the others are in a heap. Keys of contents that are not in `listed`
+    are stale.
+    """
+
+    __slots__ = ("_rest", "hosts", "listed", "name", "only", "wanted")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.hosts: dict[int, HostRecord] = {}
+        self.only = -1  # the number of its host, if it has one
+        self.listed: set[int] = set()  # the contents that it holds and that count
+        self.wanted: list[int] = []  # their keys, ascending
+        self._rest: list[int] = []  # a heap of keys (negated) that are below all of `wanted`
+
+    def add(self, content: int, key: int) -> None:
+        """It holds a content that is wanted."""
+        wanted, listed, rest = self.wanted, self.listed, self._rest
+        listed.add(content)
+        if rest and key < -rest[0]:
+            heappush(rest, -key)
+        elif wanted and key < wanted[0]:
+            wanted.insert(0, key)  # as what counts files gains them: the last comes last
+        else:
+            insort(wanted, key)
+        if len(wanted) + len(rest) > 2 * len(listed) + _SLACK:
+            wanted[:] = [key for key in wanted if key & _CONTENT in listed]
+            rest[:] = [key for key in rest if -key & _CONTENT in listed]
+            heapify(rest)
+        if len(wanted) > _FRONT:
+            for lower in wanted[: _FRONT // 2]:
+                heappush(rest, -lower)
+            del wanted[: _FRONT // 2]
+
+    def drop_first(self) -> None:
+        """What comes first does not count."""
+        wanted = self.wanted
+        self.listed.discard(wanted.pop() & _CONTENT)
+        rest, listed = self._rest, self.listed
+        while rest and len(wanted) < _CONTENTS:
+            key = -heappop(rest)
+            if key & _CONTENT in listed:
+                wanted.insert(0, key)
+
+
+class AffinityIndex:
+    """See the module."""
+
+    def __init__(self, data: DataIndex, needs: DataNeeds, executors: Mapping[int, ExecutorRecord]) -> None:
+        self.data = data
+        self.by_files = needs.by == "files"
+        self._per_file = needs.per_file
+        self.frozen = needs.frozen
+        self._by_site = needs.place == "site"
+        self._window = needs.window
+        self.patience = needs.patience
+        self.owed = 0  # turns of those that became ready first, see `took_turn`
+        self._unchecked: list[UnitKey] = []  # with a window: listed tasks that may be ready no more
+        self._withdrawn = False  # with a window: some of them were cancelled or held
+        self._fills = False  # with a window: it is being filled
+        self.has_slid = False  # with a window: something was taken up because something else left
+        self._executors = executors
+        self.is_used = False  # something that declares inputs was ready once
+        self.has_priorities = False  # some work that was ready once had another priority than 0
+        self.announcements = Announcements()
+        self.outdone = Outdone()
+        self.roomy: dict[int, ExecutorRecord] = {}  # that got room since it was last looked, see `with_room`
+        self._new: deque[list[object]] = deque()  # record, start, stop, when: what became ready and is not taken up
+        self.units: dict[UnitKey, Unit] = {}  # that wait, by `key_of`
+        self._in_order: deque[Unit] = deque()  # as they became ready; some may not wait any more
+        self._readers: list[list[Unit] | None] = []  # by content; some may not be ready any more
+        self._wanting = array("i")  # by content: how many of its readers have not left, see `left`
+        self._unknown: dict[int, dict[int, list[Unit]]] = {}  # by run and file: readers of what nobody has identified
+        self._places: dict[str, Place] = {}  # by name
+        self._place_of: dict[int, Place] = {}  # by number of the host
+        self._where: dict[int, tuple[int, Place]] = {}  # by executor: the number of its host, and its place
+        self._unheld: deque[Unit] = deque()  # nobody held anything of them when they were looked at
+        self._lost: deque[int] = deque()  # contents that nobody holds any more
+        self._then: dict[int, frozenset[str]] = {}  # frozen: the places of a content
+        self._host_times: dict[tuple[str | int, str], RunTime] = {}  # by template and host
+        self._outputs: dict[str | int, RunTime] = {}  # bytes that a task leaves, by template
+        self._notes: dict[int, PlanNotes] = {}  # of the policy, by run
+        self._order = count(1)
+        # by executor: when it took something last, the sum of the gaps, how many, when it may ask next
+        self._gaps: dict[int, list[float]] = {}
+        self._expected: list[tuple[float, int]] = []  # when an executor may ask next; sorted, but for those that moved
+        self._soonest: dict[
+            int, float
+        ] = {}  # by host: when an executor there may ask next; looked up when it is needed
+        self._moved: dict[int, float] = {}  # by executor: when it was expected; see `_sort_expected`
+        data.listener = self
+        self._make_room()
+
+    # --- what happens ----------------------------------------------------------------------------
+
+    def became_ready(self, record: Record, start: int, stop: int, now: Seconds) -> None:
+        """Elements that declare inputs are ready."""
+        self.is_used = True
+        self._new.append([record, start, stop, now])
+
+    def take_up(self) -> None:
+        """List a slice of what became ready under the files that it reads."""
+        if not self._new:
+            return
+        if self._window:
+            self._check_window()
+            self._fill_window()
+        else:
+            self._take_up(_SLICE)
+
+    def _fill_window(self) -> None:
+        """Take up the next that are ready, as many as the window has places for."""
+        if self._fills:
+            return  # what is taken up shows that another one has left
+        self._fills, budget = True, _SLICE
+        while self._new and budget > 0 and (places := self._window - len(self.units)) > 0:
+            budget -= places  # elements that are ready no more take none
+            self._take_up(places)
+        self._fills = False
+
+    def _take_up(self, left: int) -> None:
+        while self._new and left > 0:
+            record, start, stop, now = self._new[0]
+            end = min(stop, start + left)  # type: ignore[operator, call-overload]
+            for element in range(start, end):  # type: ignore[call-overload]
+                self._list(record, element, now)  # type: ignore[arg-type]
+            left -= end - start
+            if end == stop:
+                self._new.popleft()
+            else:
+                self._new[0][1] = end
+
+    def withdrawn(self) -> bool:
+        """Tasks were cancelled or held: whether others may be seen now in the place of some of them."""
+        self._withdrawn = bool(self._window and self._new)
+        return self._withdrawn
+
+    def _check_window(self) -> None:
+        """Look at some of the listed tasks: one that was cancelled has no place in the window."""
+        unchecked, units = self._unchecked, self.units
+        if not unchecked or self._withdrawn:
+            unchecked[:] = units
+        many = len(unchecked) if self._withdrawn else _CHECKED
+        self._withdrawn = False
+        for key in unchecked[-many:]:
+            unit = units.get(key)
+            if unit is not None and (unit.gone or not unit.is_ready):
+                del units[key]
+                self.left(unit)
+        del unchecked[-many:]
+
+    def _list(self, record: Record, element: int, now: Seconds) -> None:
+        unit = Unit(record, element, now)
+        files = files_read(record, element)
+        if not files or not unit.is_ready:
+            return
+        key = key_of(record, element)
+        former = self.units.pop(key, None)
+        if former is not None:
+            self.left(former)  # it waited before, and nobody has noticed that it did not meanwhile
+        self.units[key] = unit
+        self._in_order.append(unit)
+        if len(self._in_order) > 2 * len(self.units) + _SLACK:
+            kept = [one for one in self._in_order if not one.gone]
+            self._in_order.clear()  # in place: somebody may be walking through it
+            self._in_order.extend(kept)
+        self.announcements.became_ready(unit, len(self.units))
+        run, data, all_readers, wanting = unit.run, self.data, self._readers, self._wanting
+        self._look_up(unit)
+        contents, held = data.contents_by_run.get(run, _NO_FILES), False
+        for file in files:
+            content = contents[file] if file < len(contents) else _UNKNOWN
+            if content == _UNKNOWN:
+                self._unknown.setdefault(run, {}).setdefault(file, []).append(unit)
+                continue
+            wanting[content] += 1
+            readers = all_readers[content]
+            if readers is not None:
+                readers.append(unit)
+            else:
+                all_readers[content] = [unit]
+                self._want(content)
+            held = held or self._is_held(content)
+        self.outdone.read_otherwise(self.contents_of(unit))
+        if not held:
+            self._unheld.append(unit)
+
+    def _make_room(self) -> None:
+        """There may be more contents than there were."""
+        more = len(self.data.holders_by_content) - len(self._readers)
+        if more > 0:
+            self._readers.extend([None] * more)
+            self._wanting.extend(array("i", (0,)) * more)
+
+    def _want(self, content: int) -> None:
+        """A content is read by something that is ready: it is listed where it is held."""
+        data = self.data
+        if self.frozen and content not in self._then:
+            self._then[content] = frozenset(place.name for host in data.holders(content) if (place := self._at(host)))
+        if content in data.common:
+            return
+        for host in data.holders(content):
+            place = self._at(host)
+            if place is not None:
+                self._offer(place, (content,))
+
+    def _offer(self, place: Place, contents: Iterable[int]) -> None:
+        """A place holds contents that are wanted.
+
+        The key of a content says where it stands there: heavy ones first, then those that came first. The greatest key
+        is the first; one number costs less than a tuple.
+        """
+        listed, sizes, per_file = place.listed, None if self.by_files else self.data.contents.sizes, self._per_file
+        self.outdone.changed(place.name)
+        for content in contents:
+            if content not in listed and not (self.frozen and place.name not in self._then.get(content, ())):
+                weight = 1 if sizes is None else sizes[content] + per_file or 1
+                place.add(content, weight << _ORDER_BITS | _LATEST - next(self._order) << 32 | content)
+
+    def left(self, unit: Unit) -> None:
+        """A task is not ready any more; lists of readers keep it until it is met, or nobody else is in them."""
+        if unit.gone:
+            return
+        unit.gone = True
+        contents, wanting = self.contents_of(unit), self._wanting
+        if self.outdone.places:
+            self.outdone.read_otherwise(contents)
+        for content in contents:
+            left = wanting[content] - 1
+            wanting[content] = left
+            if left <= 0:
+                self._readers[content] = None
+        if self._window:
+            self._slide(unit)
+
+    def _slide(self, unit: Unit) -> None:
+        """A task has left the window: the next one that is ready is in it."""
+        self.units.pop(unit.key, None)
+        before = len(self.units)
+        self._fill_window()
+        self.has_slid = self.has_slid or len(self.units) > before
+
+    def on_gained(self, host: HostRecord, contents: Iterable[int]) -> None:
+        """A host holds contents that it did not."""
+        self._make_room()
+        wanting, common = self._wanting, self.data.common
+        wanted = [content for content in contents if wanting[content] > 0 and content not in common]
+        place = self._at(host.number) if wanted or common else None
+        if place is not None:
+            self._offer(place, wanted)
+
+    def on_lost(self, host: HostRecord, contents: Sequence[int], by_all: Iterable[int]) -> None:
+        """A host holds contents no more, and some of them no host does."""
+        place, wanting = self._place_of.get(host.number), self._wanting
+        if self.outdone.places and place is not None:
+            self.outdone.changed(place.name)
+            self.outdone.lost(host.number, contents)
+        if place is not None and not self.frozen:
+            listed = place.listed
+            if place.only >= 0:
+                listed.difference_update(contents)
+            else:  # other hosts of it may hold them
+                listed.difference_update([one for one in contents if one in listed and not self.is_at(one, place)])
+        if self.data.stores and not self._by_site:
+            by_all = [content for content in contents if not self.data.is_cached(content)]
+        for content in by_all:
+            if wanting[content] > 0:
+                self._lost.append(content)
+
+    def on_rare(self, content: int) -> None:
+        """A content that was common is not any more."""
+        if self._wanting[content] > 0:
+            self._want(content)
+
+    def count_readers(self, content: int) -> int:
+        """About how many that are ready read a content; those that began since may be among them."""
+        return self._wanting[content]
+
+    def on_identified(self, run: int, file: int, former: int) -> None:
+        """The content of a file is known; `former`: the one that it had, below 0: none."""
+        self._make_room()
+        if former < 0:
+            moved = [unit for unit in self._unknown.get(run, {}).pop(file, _NO_UNITS) if not unit.gone]
+            for unit in moved:
+                unit.contents = None
+            self._add_readers(self.data.content_of(run, file), moved)
+            return
+        for unit in dict.fromkeys(self._readers[former] or ()):
+            if unit.run == run and not unit.gone and file in files_read(unit.work, unit.element):
+                self._list_anew(unit)
+
+    def _add_readers(self, content: int, more: list[Unit]) -> None:
+        """Tasks that are ready read a content."""
+        if not more:
+            return
+        self.outdone.clear()
+        self._wanting[content] += len(more)
+        readers = self._readers[content]
+        if readers is not None:
+            readers += more
+        else:
+            self._readers[content] = more
+            self._want(content)
+
+    def _list_anew(self, unit: Unit) -> None:
+        """Other contents than before are what a task reads: a file of it has another one."""
+        before = self.contents_of(unit)
+        after = self._look_up(unit)
+        for content in {*before, *after}:
+            more = after.count(content) - before.count(content)
+            if more > 0:
+                self._add_readers(content, [unit] * more)
+            elif more < 0:
+                self._drop_readers(content, {unit})
+                self._add_readers(content, [unit] * after.count(content))
+
+    def _drop_readers(self, content: int, gone: Collection[Unit]) -> None:
+        """Some read a content no more."""
+        left = [unit for unit in self._readers[content] or () if not (unit.gone or unit in gone)]
+        self.outdone.clear()
+        self._readers[content] = left or None
+        self._wanting[content] = len(left)
+
+    def on_executor(self, host: HostRecord, executor: int) -> None:
+        """An executor joined a host, or left it."""
+        self._soonest.pop(host.number, None)
+        self._where.pop(executor, None)
+
+    def on_executor_left(self, executor: int) -> None:
+        """An executor is gone."""
+        self.announcements.left(executor, self.units)
+
+    def on_left(self, host: HostRecord) -> None:
+        """A host is gone."""
+        place = self._place_of.pop(host.number, None)
+        self.outdone.clear()
+        if place is not None:
+            del place.hosts[host.number]
+            place.only = next(iter(place.hosts)) if len(place.hosts) == 1 else -1
+            if not place.hosts:
+                del self._places[place.name]
+
+    def forget_run(self, run: int, contents: Iterable[int]) -> None:
+        """A workflow leaves, whose files have these contents."""
+        self._unknown.pop(run, None)
+        self.outdone.clear()
+        for content in contents:
+            gone = {unit for unit in self._readers[content] or () if unit.run == run}
+            if gone:
+                self._drop_readers(content, gone)
+                for unit in gone:
+                    unit.gone = True
+        self._notes.pop(run, None)
+
+    def note_runtime(self, record: Record, host: str, tasks: int, seconds: Seconds) -> None:
+        """Tasks of a template ran on a host."""
+        times, key = self._host_times, (_template(record), host)
+        runtime = times.get(key)
+        if runtime is None:
+            if len(times) >= _TIMES:
+                del times[next(iter(times))]
+            runtime = times[key] = RunTime()
+        runtime.note(tasks, seconds)
+
+    def note_outputs(self, record: Record, details: Sequence[Detail]) -> None:
+        """Tasks of a template left outputs."""
+        sizes, key = self._outputs, _template(record)
+        mean = sizes.get(key)
+        if mean is None:
+            if len(sizes) >= _TIMES:
+                del sizes[next(iter(sizes))]
+            mean = sizes[key] = RunTime()
+        mean.note(len(details), sum(output.size for detail in details for output in detail.outputs))
+
+    def expected_output(self, record: Record) -> int:
+        """The bytes that a task of some work leaves; 0: unknown."""
+        mean = self._outputs.get(_template(record))
+        return int(mean.mean) if mean is not None else 0
+
+    def notes(self, run: int) -> PlanNotes:
+        """What the policy remembers of a workflow."""
+        found = self._notes.get(run)
+        if found is None:
+            found = self._notes[run] = PlanNotes()
+        return found
+
+    def expected_on(self, record: Record, host: str) -> Seconds:
+        """The run time of a task of some work on a host: as measured there, or anywhere; 0: unknown."""
+        runtime = self._host_times.get((_template(record), host))
+        return runtime.mean if runtime is not None else record.expected
+
+    def asked(self, executor: ExecutorRecord, now: Seconds) -> None:
+        """An executor took something: by the gaps between its turns it is known when it may ask next."""
+        number = executor.id
+        known = self._gaps.get(number)
+        if known is None:
+            expected = now
+            self._gaps[number] = [now, 0.0, 0, now]
+            insort(self._expected, (now, number))
+        else:
+            last, total, gaps, former = known
+            if now <= last:
+                return  # it takes several at once
+            total += now - last
+            expected = now + total / (gaps + 1)
+            known[:] = now, total, gaps + 1, expected
+            self._moved.setdefault(number, former)
+        if number in self._where or self.place_of(executor) is not None:
+            host = self._where[number][0]
+            there = self.data.by_number[host]
+            if there is not None and len(there.executors) == 1:
+                self._soonest[host] = expected
+            else:
+                self._soonest.pop(host, None)
+
+    def _sort_expected(self) -> None:
+        """Put those that asked since it was last looked where they belong now."""
+        expected = self._expected
+        for number, former in self._moved.items():
+            known = self._gaps.get(number)
+            if known is not None:
+                del expected[bisect_left(expected, (former, number))]
+                insort(expected, (known[3], number))
+        self._moved.clear()
+
+    def with_room(self, open_executors: Mapping[int, ExecutorRecord]) -> Iterator[ExecutorRecord]:
+        """The executors that have room for a task that needs a core; those that got it first come first."""
+        roomy = self.roomy
+        for number, executor in list(roomy.items()):
+            if number in open_executors and has_room(executor):
+                yield executor
+            else:
+                roomy.pop(number, None)
+
+    def all_with_room(self, open_executors: Mapping[int, ExecutorRecord]) -> list[ExecutorRecord]:
+        """As `with_room`, all at once."""
+        found = [
+            executor
+            for number, executor in self.roomy.items()
+            if number in open_executors and (executor.cores_free > 0 or has_room(executor))
+        ]
+        if len(found) < len(self.roomy):
+            self.roomy = {executor.id: executor for executor in found}
+        return found
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def weight(self, content: int) -> int:
+        """How much a content counts."""
+        return 1 if self.by_files else self.data.contents.sizes[content] + self._per_file or 1
+
+    def place_of(self, executor: ExecutorRecord) -> Place | None:
+        """Where an executor is."""
+        known = self._where.get(executor.id)
+        if known is not None:
+            return known[1]
+        host = self.data.host_of(executor)
+        place = self._at(host.number) if host is not None else None
+        if host is not None and place is not None:
+            self._where[executor.id] = host.number, place
+        return place
+
+    def places(self) -> dict[str, Place]:
+        """The places where something is held that was wanted."""
+        return self._places
+
+    def _at(self, number: int) -> Place | None:
+        place = self._place_of.get(number)
+        if place is None:
+            host = self.data.by_number[number]
+            if host is None or (host.is_store and not self._by_site):
+                return None
+            name = host.site if self._by_site else f"{host.site}/{host.host}"
+            place = self._places.get(name)
+            if place is None:
+                place = self._places[name] = Place(name)
+            place.hosts[number] = host
+            place.only = number if len(place.hosts) == 1 else -1
+            self._place_of[number] = place
+        return place
+
+    def _is_held(self, content: int) -> bool:
+        """Whether any place holds a content."""
+        return self.data.is_held(content) if self._by_site else self.data.is_cached(content)
+
+    def is_at(self, content: int, place: Place) -> bool:
+        """Whether a place holds a content, or held it then."""
+        if self.frozen:
+            return place.name in self._then.get(content, ())
+        data, hosts = self.data, place.hosts
+        if place.only >= 0:
+            return data.holds(content, place.only)
+        holders = data.holders_by_content[content]
+        if type(holders) is int:
+            return holders in hosts
+        if type(holders) is tuple:
+            return not hosts.keys().isdisjoint(holders)
+        return any(data.holds(content, host) for host in hosts)
+
+    def measure(self, unit: Unit, place: Place | None) -> tuple[int, int]:
+        """How much of what is known of a task's input is at a place, and how much it is in all."""
+        contents = unit.contents
+        if contents is None:
+            contents = self._look_up(unit)
+        here = 0
+        if place is not None:
+            for content in contents:
+                if self.is_at(content, place):
+                    here += self.weight(content)
+        return here, unit.total
+
+    def here(self, unit: Unit, place: Place | None) -> int:
+        """As `measure`, for a task that is listed here: by the rule of the module a look at each content is enough."""
+        contents = unit.contents
+        if contents is None:
+            contents = self._look_up(unit)
+        if self.frozen or place is None:
+            return self.measure(unit, place)[0]
+        listed, common = place.listed, self.data.common
+        if self.by_files and not common:
+            return sum(map(listed.__contains__, contents))
+        sizes, per_file, here = None if self.by_files else self.data.contents.sizes, self._per_file, 0
+        for content in contents:
+            if content in listed:
+                here += 1 if sizes is None else sizes[content] + per_file or 1
+            elif common and content in common and self.is_at(content, place):
+                here += self.weight(content)
+        return here
+
+    def _places_holding(self, content: int) -> Iterable[str]:
+        """The names of the places that hold a content, each once; of a content that many hold some."""
+        some = islice(self.data.holders(content), _NAMED)
+        return dict.fromkeys([place.name for host in some if (place := self._at(host))])
+
+    def contents_of(self, unit: Unit) -> array[int]:
+        """The contents of a task's input, as far as they are known."""
+        contents = unit.contents
+        return contents if contents is not None else self._look_up(unit)
+
+    def _look_up(self, unit: Unit) -> array[int]:
+        files = files_read(unit.work, unit.element) if unit.element >= 0 else ()
+        known, sizes = self.data.contents_by_run.get(unit.run, _NO_FILES), self.data.contents.sizes
+        count = len(known)
+        found = [known[file] for file in files if file < count]
+        if _UNKNOWN in found:
+            found = [content for content in found if content != _UNKNOWN]
+        unit.contents = contents = array("I", found)
+        per_file = self._per_file
+        unit.total = len(found) if self.by_files else sum([sizes[content] + per_file or 1 for content in found])
+        return contents
+
+    def candidates(self, place: Place) -> Iterator[list[Unit]]:
+        """Tasks that read the first contents of a place and were ready when last met, content by content."""
+        wanted, listed, wanting, all_readers = place.wanted, place.listed, self._wanting, self._readers
+        while wanted:
+            content = wanted[-1] & _CONTENT
+            if content in listed and wanting[content] > 0:
+                break
+            place.drop_first()
+        for key in wanted[: -_CONTENTS - 1 : -1]:
+            content = key & _CONTENT
+            if content in listed and (count := wanting[content]) > 0:
+                readers = all_readers[content]
+                yield readers if len(readers) == count <= _READERS else self._first_readers(content)  # type: ignore[arg-type, misc]
+
+    def _first_readers(self, content: int, most: int = _READERS) -> list[Unit]:
+        """The first ready tasks that read a content; others before them are dropped."""
+        readers = self._readers[content]
+        if readers is None:
+            return _NO_UNITS
+        found: list[Unit] = []
+        looked = 0
+        for unit in readers:
+            looked += 1
+            if not unit.gone:
+                found.append(unit)
+                if len(found) >= most:
+                    break
+        if looked > len(found):
+            readers[:looked] = found
+        return found
+
+    def wanted_at(self, place: Place) -> list[int]:
+        """The first contents that a place holds and some ready task reads."""
+        first = [key & _CONTENT for key in place.wanted[: -_CONTENTS - 1 : -1]]
+        return [content for content in first if content in place.listed]
+
+    def readers(self, content: int, most: int) -> list[Unit]:
+        """The tasks that read a content and became ready first; some may be ready no more."""
+        return self._first_readers(content, most)
+
+    def first_unheld(self, could_go: Callable[[Unit], bool]) -> Unit | None:
+        """The first of the ready tasks whose input nobody holds that could go somewhere; some are asked."""
+        while self._lost:
+            content = self._lost.popleft()
+            if not self._is_held(content):
+                self._unheld.extend(self._first_readers(content))
+        looked: list[Unit] = []
+        waiting, is_held = self._unheld, self._is_held
+        found: Unit | None = None
+        while waiting and found is None and len(looked) < _UNHELD:
+            unit = waiting.popleft()
+            if not unit.gone and unit.is_ready and not any(map(is_held, self.contents_of(unit))):
+                looked.append(unit)
+                if could_go(unit):
+                    found = unit
+        waiting.extendleft(reversed(looked))
+        return found
+
+    def waiting(self) -> Iterator[Unit]:
+        """The first ready tasks with inputs, in the order they became ready; what was placed meanwhile is left out."""
+        seen, size = 0, 4
+        while seen < _WAITING:
+            some = self._first_waiting(seen + size)[seen:]
+            if not some:
+                return
+            for unit in some:
+                if not unit.gone and unit.is_ready:
+                    yield unit
+            seen += sum([not unit.gone for unit in some])  # those that are still there
+            size *= 4
+
+    def _first_waiting(self, most: int) -> list[Unit]:
+        """The first ready tasks with inputs; others before them are dropped."""
+        in_order = self._in_order
+        found: list[Unit] = []
+        while in_order and len(found) < most:
+            unit = in_order.popleft()
+            if unit.gone:
+                continue
+            if unit.is_ready:
+                found.append(unit)
+            else:
+                self.units.pop(unit.key, None)
+                self.left(unit)
+        in_order.extendleft(reversed(found))
+        return found
+
+    def took_turn(self, unit: Unit) -> None:
+        """A task was placed; the first that waits is owed a turn for each that came much later and went before it.
+
+        Who is owed turns for having waited long would get all of them where a queue is long, and no data would count.
+        """
+        in_order = self._in_order
+        while in_order and in_order[0].gone:
+            in_order.popleft()
+        if in_order and in_order[0] is not unit:
+            if unit.since > in_order[0].since + self.patience:
+                self.owed = min(self.owed + 1, _WAITING)
+        elif self.owed:
+            self.owed -= 1
+
+    def most_held(self, unit: Unit) -> int:
+        """The most of a task's input that any place holds; of a content that many hold some are looked at."""
+        if self._by_site:
+            return max(self.holders(unit).values(), default=0)
+        return max(self.held_by_hosts(unit).values(), default=0)
+
+    def hosts_with_most(self, unit: Unit) -> list[int]:
+        """The hosts that hold as much of a task's input as any does; see `most_held`."""
+        scores = self.held_by_hosts(unit)
+        most = max(scores.values(), default=0)
+        return [host for host, amount in scores.items() if amount == most]
+
+    def better_host(self, unit: Unit, here: int) -> int:
+        """A host that holds more of a task's input than so much, below 0: none does; see `most_held`."""
+        scores = self.held_by_hosts(unit)
+        best = max(scores, key=scores.__getitem__, default=-1)
+        return best if best >= 0 and scores[best] > here else -1
+
+    @property
+    def can_be_outdone(self) -> bool:
+        """Whether it is kept where all that has data has more of it elsewhere: see `Outdone`."""
+        return not (self._by_site or self.frozen)
+
+    def tells_hosts_apart(self, unit: Unit) -> bool:
+        """Whether all hosts are known that hold something of a task's input, where places are hosts."""
+        common = self.data.common
+        return self.can_be_outdone and (not common or common.isdisjoint(self.contents_of(unit)))
+
+    def held_by_hosts(self, unit: Unit) -> dict[int, int]:
+        """How much of a task's input hosts hold, by their numbers."""
+        scores: dict[int, int] = {}
+        data, sizes = self.data, None if self.by_files else self.data.contents.sizes
+        all_holders = data.holders_by_content
+        for content in self.contents_of(unit):
+            weight = 1 if sizes is None else sizes[content] + self._per_file or 1
+            holders = all_holders[content]
+            for host in holders if type(holders) is tuple else data.some_holders(content, _NAMED):  # a tuple has few
+                scores[host] = scores[host] + weight if host in scores else weight
+        if data.stores:
+            for store in data.stores.values():
+                scores.pop(store.number, None)
+        return scores
+
+    def soonest_cost(self, unit: Unit, except_at: Place | None, rate: float, now: Seconds, latest: Seconds) -> float:
+        """The least of the time until a holder may ask for work, up to `latest`, and `rate` for all it has not."""
+        scores: dict[int, int] = {}  # by host that may ask in time: how much it has
+        data, soonest = self.data, self._soonest
+        all_holders = data.holders_by_content
+        for content in self.contents_of(unit):
+            holders = all_holders[content]
+            if type(holders) is not tuple or len(holders) > _COSTED:
+                holders = data.some_holders(content, _COSTED)
+            for host in holders:
+                when = soonest.get(host)
+                if when is None:
+                    when = self._soonest_at(host)
+                if when <= latest:
+                    scores[host] = scores.get(host, 0) + self.weight(content)
+        least, total = inf, unit.total
+        excepted: Collection[int] = except_at.hosts if except_at is not None else ()
+        for host, here in scores.items():
+            if host not in excepted:
+                least = min(least, max(0.0, soonest[host] - now) + (total - here) * rate)
+        return least
+
+    def _soonest_at(self, number: int) -> Seconds:
+        """When one of some executors of a host may ask for work next; the past: now; never, if there is none."""
+        host, gaps = self.data.by_number[number], self._gaps
+        some = islice(host.executors, _COSTED) if host is not None and not host.is_store else ()
+        when = min([gaps[one][3] if one in gaps else 0.0 for one in some], default=inf)
+        self._soonest[number] = when
+        return when
+
+    def holders(self, unit: Unit) -> dict[str, int]:
+        """How much of a task's input is where; of contents that many hold only some holders."""
+        found: dict[str, int] = {}
+        for content in self.contents_of(unit):
+            weight = self.weight(content)
+            for name in self._places_holding(content):
+                found[name] = found.get(name, 0) + weight
+        return found
+
+    def expected(self, executor: int, now: Seconds) -> Seconds:
+        """When an executor may ask for work next."""
+        known = self._gaps.get(executor)
+        return max(now, known[3]) if known is not None else now
+
+    def arrivals(self, most: int, now: Seconds) -> list[tuple[Seconds, ExecutorRecord]]:
+        """The executors that may ask next."""
+        found: list[tuple[Seconds, ExecutorRecord]] = []
+        gone: list[int] = []
+        self._sort_expected()
+        for at, (when, number) in enumerate(self._expected):
+            executor = self._executors.get(number)
+            if executor is None:
+                gone.append(at)
+                continue
+            found.append((max(now, when), executor))
+            if len(found) >= most:
+                break
+        for at in reversed(gone):
+            self._gaps.pop(self._expected.pop(at)[1], None)
+        return found
+
+
+def key_of(record: Record, element: int) -> UnitKey:
+    """What a ready task is found by: a loose task by its number alone."""
+    return record.id if type(record) is TaskRecord else (record.id, element)
+
+
+def _template(record: Record) -> str | int:
+    spec = record.shared_spec if isinstance(record, TaskRecord) else record.spec
+    return spec.template or record.id
+
+
+def has_room(executor: ExecutorRecord) -> bool:
+    """Whether a core is free, or a short task may wait for one."""
+    if executor.cores_free > 0 or executor.wide:
+        return True
+    return executor.load < executor.backlog_limit and executor.long_cores < executor.capacity.cores
+
+
+def files_read(record: Record, element: int) -> Sequence[int]:
+    """The numbers of the files that a task declares as inputs, without those that are sent for each attempt anew."""
+    if isinstance(record, ArrayRecord):
+        return record.files_of(element)
+    return record.reusable_reads  # type: ignore[return-value] # the core has numbered them

@@ -1,0 +1,125 @@
+"""What staging is asked for: inputs of a task that runs, waits here or may come, and contents on their way.
+
+Rule: a request counts each of its files once, by where its bytes came from.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from bough.executor.worker_protocol import StageInputs, ToWorker
+from bough.model.ids import SpanId
+from bough.model.outcomes import Staged
+from bough.wire.file_messages import FindPeers, InputsAnnounced
+
+
+class StagingWorker(Protocol):
+    """A worker, as far as staging knows it."""
+
+    name: str
+
+    def send(self, messages: list[ToWorker]) -> None:
+        """Send messages to it."""
+
+
+class StagingRequest:
+    """What one worker, or a task that waits for one (`worker` is None), wants to be there."""
+
+    def __init__(self, worker: StagingWorker | None, message: StageInputs) -> None:
+        self.worker = worker
+        self.message = message
+        self.left = set(message.paths)
+        self.files: dict[str, str] = {}
+        self.found: dict[str, tuple[bytes, int]] = {}  # contents and their sizes, by path
+        self.sizes: dict[bytes, int] = {}  # the same, each content once
+        self.size = 0  # bytes of them all
+        self.has_failed = False  # it was said so
+        self.folders: list[str] = []  # paths whose content is an archive
+        self.cached = self.from_peers = self.from_origin = self.from_shared = 0  # bytes
+        self.hits = self.peer_hits = self.misses = 0  # files
+        self.announced: AnnouncedTask | None = None  # what was brought because it might come
+        self.asked = 0  # times that the server was asked again
+
+    @property
+    def element(self) -> tuple[int, int]:
+        """Whose inputs they are: span and index."""
+        return self.message.span, self.message.index
+
+    @property
+    def moved(self) -> Staged:
+        """From where its files came."""
+        return Staged(
+            0,
+            0,
+            self.cached,
+            self.from_peers,
+            self.from_origin,
+            from_shared=self.from_shared,
+            hits=self.hits,
+            peer_hits=self.peer_hits,
+            misses=self.misses,
+        )
+
+    def take_counts(self, other: StagingRequest) -> None:
+        """What was brought for the same task before counts."""
+        self.cached, self.from_peers, self.from_origin = other.cached, other.from_peers, other.from_origin
+        self.from_shared, self.hits, self.peer_hits = other.from_shared, other.hits, other.peer_hits
+        self.misses = other.misses
+
+    def count(self, *, cached: int = 0, peers: int = 0, origin: int = 0, shared: int = 0) -> None:
+        """A file is here: bytes of it by where they came from."""
+        self.cached += cached
+        self.from_peers += peers
+        self.from_origin += origin
+        self.from_shared += shared
+        if origin:
+            self.misses += 1
+        elif peers or shared:
+            self.peer_hits += 1
+        else:
+            self.hits += 1
+
+    def note_found(self, path: str, digest: bytes, size: int) -> None:
+        """It is known what a file holds."""
+        self.found[path] = (digest, size)
+        if digest not in self.sizes:
+            self.sizes[digest] = size
+            self.size += size
+
+    def uncount(self, cached: int) -> None:
+        """A file that was counted is going to be found in the cache, and counted, once more."""
+        self.cached -= cached
+        self.hits -= 1
+
+    @property
+    def owner(self) -> object:
+        """For whom contents are pinned."""
+        return self.worker if self.worker is not None else self.element
+
+
+class AnnouncedTask(StagingRequest):
+    """A task that may come: what it reads, by digest, and how what was brought of it came."""
+
+    def __init__(self, message: InputsAnnounced) -> None:
+        self.contents = {digest.hex(): (digest, size) for digest, size in message.contents}
+        super().__init__(None, StageInputs(0, SpanId(0), message.index, list(self.contents)))
+        self.announced_size = sum(size for _, size in message.contents)
+        self.came: dict[bytes, tuple[int, int, int]] = {}  # bytes from peers, the server and the shared store
+
+    @property
+    def owner(self) -> object:
+        """Nobody else is."""
+        return self
+
+
+class Download:
+    """A content on its way."""
+
+    def __init__(self, digest: bytes, size: int, number: int) -> None:
+        self.digest = digest
+        self.size = size
+        self.number = number  # of what the transfer process was asked for
+        self.waiting: list[tuple[StagingRequest, str]] = []
+        self.pieces: set[int] = set()  # offsets that the server was asked for
+        self.find: FindPeers | None = None  # the server was asked for peers
+        self.tries = 1

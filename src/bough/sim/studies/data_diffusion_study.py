@@ -1,0 +1,427 @@
+"""Falkon's studies of data diffusion: many short tasks over a shared file system, with and without caches on the nodes.
+
+MI: arrivals that grow by 30 % a minute; tasks read one of 10,000 files of 10 MB and compute for 10 ms; 64 nodes of two
+processors, caches of 1 to 4 GB. SW: arrivals like a growing sine, 100 nodes, also with nodes that come and go.
+All-pairs: every pair of two lists of items of 12 MB. Stacking: images that several objects lie on (locality L).
+
+A study of 64 nodes may be made smaller: the same arrivals, files, nodes and bandwidth of the shared file system, each
+divided by `scale`; caches of a node stay as they are, so that what matters (how much of the data fits into all caches,
+what one node can read, what the file system gives to each node) is the same. Constants of nodes are those that follow
+from the thesis (`spec/falkon.md` 5.4): a network of 1 Gbit/s, and 1.3 Gbit/s from local caches, since 81 Gbit/s were
+measured on 64 nodes.
+Policies decide by Falkon's rules: they look at the first 2,500 tasks of the queue (divided by `scale`, too), an
+executor picks a task up when a processor is free, and no task goes anywhere because it has waited for long. Nodes of MI
+come one after the other. Beside that, `rules="ours"`: the policies as they are without options.
+Source: I. Raicu, 6.5 and 7.7; `spec/falkon.md` 4.8 to 4.10, 4.12, 5.6 to 5.8, 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import ceil, floor, sin, sqrt
+from random import Random
+from typing import Any, Final, Literal
+
+import msgspec
+
+from bough.core.machine import Machine
+from bough.model.events.facts import RunOpened, Submitted
+from bough.model.events.news import MOST_CONTENTS, FilesIdentified, NamedContent
+from bough.model.ids import Seconds
+from bough.model.sites.resources import Needs
+from bough.model.sites.site_specs import SiteSpec
+from bough.model.tasks import ArraySpec, TaskSpec
+from bough.policies.policy_registry import load_policies
+from bough.policy.interface import PilotSite, Policies
+from bough.policy.shortage import Provisioner
+from bough.sim.data.simulated_data import SimulatedData
+from bough.sim.platforms.link_specs import LinkSpec, TransferRules
+from bough.sim.platforms.platform import Platform, SitePlatform
+from bough.sim.platforms.simulated_executor import ExecutorTraits, Fate, SimulatedExecutor
+from bough.sim.platforms.simulated_site import SimulatedSite, after
+from bough.sim.simulation import Simulation
+from bough.sim.studies.study_rows import Curve, StudyFigure, StudyResult, StudyRow
+from bough.sim.workload import RUN, SimulatedFile, SimulatedTask, Workload
+
+MB: Final = 1_000_000
+GB: Final = 1_000_000_000
+GBIT: Final = 125_000_000.0  # bytes a second
+NIC: Final = 1.0 * GBIT
+LOCAL: Final = 1.3 * GBIT
+PER_NODE: Final = 2  # processors
+SITE: Final = "cluster"
+WINDOW: Final = 2500  # tasks
+LATENCY: Final = 40.0  # seconds from a request to its node
+GAP: Final = 20.0  # between nodes of MI: so that GCC with 4 GB uses the 17 CPU hours that are printed
+FA: Final = "first-available"
+GCC: Final = "good-cache-compute:threshold=0.9"
+MCH: Final = "max-cache-hit"
+MCU: Final = "max-compute-util"
+
+
+class DiffusionRun(msgspec.Struct, frozen=True):
+    """One configuration."""
+
+    study: str
+    policy: str
+    nodes: int
+    cache: float  # bytes of each node
+    shared: float  # bytes a second of the shared file system
+    scale: int = 1
+    idle: Seconds = 0.0  # nodes come when they are wanted and leave after so long; 0: they are there
+    gap: Seconds = 0.0  # they come one after the other, so far apart if all were there; 0: as many as are wanted
+    rules: Literal["falkon", "ours"] = "falkon"
+    chains: bool = False  # nodes send on what they are still getting
+    locality: float = 0.0  # of stacking
+    seconds: Seconds = 0.01  # that a task computes
+
+
+class OneAfterTheOther:
+    """A node is asked for when tasks wait and the one before has come."""
+
+    def requests(self, pilots: int, site: PilotSite, /) -> Iterator[int]:
+        """One, or none."""
+        if not site.starting:
+            yield 1
+
+
+def policies_of(run: DiffusionRun) -> Policies:
+    """Its policies, with Falkon's rules or as they are; a window is as much smaller as all else."""
+    text = run.policy
+    if run.rules == "falkon" and text != FA:
+        text += f"{',' if ':' in text else ':'}window={WINDOW // run.scale},backlog=no"
+        text += "" if text.startswith(MCU) else ",patience=0"
+    policies = load_policies(text, "all-at-once")
+    return msgspec.structs.replace(policies, provisioning=Provisioner(OneAfterTheOther())) if run.gap else policies
+
+
+class DiffusionOutcome(msgspec.Struct, frozen=True):
+    """How it went."""
+
+    completion: Seconds
+    ideal: Seconds
+    hit: float  # parts of all bytes that were read: at the node, from other nodes, from the shared file system
+    peer: float
+    miss: float
+    read: float  # bytes
+    node_hours: float
+    response: Seconds  # the mean from arrival to end
+    longest_queue: int
+
+    @property
+    def efficiency(self) -> float:
+        """The ideal time for ours."""
+        return self.ideal / self.completion
+
+
+def increasing(scale: int) -> list[tuple[Seconds, int]]:
+    """MI: how many tasks arrive in each second, 250,000 in all, for one of `scale` parts."""
+    rate, left, made = 1, 250_000, []
+    for interval in range(24):
+        for second in range(60):
+            many = min(rate, left)
+            left -= many
+            if many:
+                made.append((float(60 * interval + second), many))
+        rate = min(ceil(1.3 * rate), 1000)
+    return _thin(made, scale)
+
+
+def sine(scale: int) -> list[tuple[Seconds, int]]:
+    """SW: two million tasks in 6505 seconds."""
+    made = []
+    for second in range(6505):
+        minutes = second / 60 + 0.11
+        made.append((float(second), max(0, floor((sin(sqrt(minutes) * 2.859678) + 1) * minutes * 5.705))))
+    return _thin(made, scale)
+
+
+def _thin(arrivals: Sequence[tuple[Seconds, int]], scale: int) -> list[tuple[Seconds, int]]:
+    """Every `scale`th task."""
+    made, seen = [], 0
+    for when, many in arrivals:
+        before, seen = seen, seen + many
+        if kept := seen // scale - before // scale:
+            made.append((when, kept))
+    return made
+
+
+def workload_of(run: DiffusionRun) -> tuple[Workload, list[tuple[Seconds, int]], Seconds]:
+    """The tasks and their files, when they arrive, and the ideal time for all of them."""
+    dice = Random(f"{run.study} {run.locality}")
+    if run.study in {"MI", "SW"}:
+        arrivals = increasing(run.scale) if run.study == "MI" else sine(run.scale)
+        files = [
+            SimulatedFile(f"f{n}", 10 * MB) for n in range((10_000 if run.study == "MI" else 100_000) // run.scale)
+        ]
+        many = sum(count for _, count in arrivals)
+        reads: list[tuple[int, ...]] = [(dice.randrange(len(files)),) for _ in range(many)]
+        ideal = arrivals[-1][0] + 1.0
+    elif run.study == "AP":
+        side = round(500 / sqrt(run.scale))
+        files = [SimulatedFile(f"{list_}{n}", 12 * MB) for list_ in "ab" for n in range(side)]
+        reads = [(row, side + column) for row in range(side) for column in range(side)]
+        arrivals = [(0.0, len(reads))]
+        ideal = len(reads) * run.seconds / (run.nodes * PER_NODE)
+    else:
+        tasks, many_files = STACKS[run.locality]
+        files = [SimulatedFile(f"image{n}", 2 * MB) for n in range(many_files // run.scale)]
+        reads = [(n % len(files),) for n in range(tasks // run.scale)]
+        dice.shuffle(reads)
+        arrivals = [(0.0, len(reads))]
+        ideal = len(reads) * run.seconds / (run.nodes * PER_NODE)
+    tasks_made = [SimulatedTask(f"t{n}", run.seconds, reads=some, template=run.study) for n, some in enumerate(reads)]
+    return Workload(run.study, tasks_made, files), arrivals, ideal
+
+
+STACKS: Final = {  # locality: objects and files
+    1.0: (111_700, 111_700),
+    2.0: (97_999, 49_000),
+    5.0: (60_590, 12_120),
+    10.0: (46_480, 4_650),
+    30.0: (23_695, 790),
+}
+
+
+def run_diffusion(run: DiffusionRun) -> DiffusionOutcome:
+    """Run one configuration."""
+    workload, arrivals, ideal = workload_of(run)
+    uses_caches = run.policy != FA
+    site = SitePlatform(
+        hosts=run.nodes, cores=PER_NODE, cache=run.cache if uses_caches else 0.0, eviction="lru",
+        disk_read=LOCAL, nic=LinkSpec(NIC),
+    )  # fmt: skip
+    platform = Platform({SITE: site}, LinkSpec(run.shared), TransferRules(peers="all", chains=run.chains))
+    data = SimulatedData(workload, platform)
+    capacity = Needs(cores=float(PER_NODE))
+    fixed, sites = [], []
+    if run.idle:
+        spec = SiteSpec(kind="sim", max_pilots=run.nodes, cores_per_pilot=float(PER_NODE), idle=run.idle)
+        sites = [SimulatedSite(SITE, spec, after(run.gap * run.scale or LATENCY))]
+    else:
+        fixed = [SimulatedExecutor(n, capacity, host=f"n{n}", site=SITE) for n in range(1, run.nodes + 1)]
+
+    def model(spec: TaskSpec | ArraySpec, index: int, attempt: int, where: ExecutorTraits) -> Fate:
+        return Fate(run.seconds)
+
+    simulation = Simulation(Machine(policies_of(run)), model, fixed, sites, data=data)
+    submission = workload.submission()
+    data.submitted(submission)
+    simulation.at(0.0, RunOpened(RUN, run.study, "sim", 1))
+    arrived: list[Seconds] = []
+    known: set[int] = set()
+    for when, many in arrivals:
+        first = len(arrived)
+        arrived += [when] * many
+        simulation.at(when, Submitted(submission.items[first : first + many]))
+        new = {file for task in workload.tasks[first : first + many] for file in task.reads} - known
+        known |= new
+        held = [
+            NamedContent(file.path, file.digest, file.size) for file in map(workload.files.__getitem__, sorted(new))
+        ]
+        for start in range(0, len(held), MOST_CONTENTS):
+            simulation.at(when, FilesIdentified(RUN, (), tuple(held[start : start + MOST_CONTENTS])))
+    simulation.run(until=arrivals[-1][0])
+    while not simulation.machine.is_idle:
+        simulation.step()
+    end = max(one.ended for one in data.attempts)
+    measured = data.measured()
+    asked = measured.total("asked") or 1.0
+    response = sum(one.ended - arrived[one.task] for one in data.attempts) / len(data.attempts)
+    hours = sites[0].allocated(end) / PER_NODE / 3600 if sites else run.nodes * end / 3600
+    return DiffusionOutcome(
+        end, ideal, (measured.total("hit") + measured.total("joined")) / asked, measured.total("peer") / asked,
+        measured.total("origin") / asked, asked, hours, response,
+        _longest_queue(arrived, [one.began for one in data.attempts]),
+    )  # fmt: skip
+
+
+def _longest_queue(arrived: Sequence[Seconds], began: Sequence[Seconds]) -> int:
+    waiting = longest = 0
+    for _, change in sorted([*((when, 1) for when in arrived), *((when, -1) for when in began)]):
+        waiting += change
+        longest = max(longest, waiting)
+    return longest
+
+
+# --- the figures ----------------------------------------------------------------------------------------------------
+
+MI_PUBLISHED: Final = {  # policy and cache in GB: completion, efficiency in %, local hits in %
+    (FA, 4.0): (5011.0, 28.0, None),
+    (GCC, 1.0): (3762.0, 38.0, 31.0),
+    (GCC, 1.5): (1596.0, 89.0, 78.0),
+    (GCC, 2.0): (1436.0, 98.5, None),
+    (GCC, 4.0): (1427.0, 99.2, 88.0),
+    (MCH, 4.0): (2888.0, 49.0, 95.0),
+    (MCU, 4.0): (2037.0, 69.0, None),
+}
+SW_PUBLISHED: Final = {  # policy and idle time: completion, efficiency in %, CPU hours
+    (FA, 0.0): (20491.0, 32.0, 1138.0),
+    (GCC, 0.0): (6505.0, 100.0, 361.0),
+    (GCC, 30.0): (6697.0, 97.0, 253.0),
+}
+AP_PUBLISHED: Final = {FA: 26.0, GCC: 80.0}  # efficiency in %, of 500 x 500 with 1 s
+ACTIVE: Final = 96.0  # best case of active storage
+Each = Callable[[Callable[[DiffusionRun], DiffusionOutcome], Sequence[DiffusionRun]], Any]
+
+
+def cases(*, quick: bool, full: bool) -> list[DiffusionRun]:
+    """What is run; quick: a part of MI and stacking, made small."""
+    small = 1 if full else 8 if quick else 4
+    made = [
+        DiffusionRun("MI", policy, 64 // small, cache * GB, 4.4 * GBIT / small, small, idle=60.0, gap=GAP)
+        for policy, cache in MI_PUBLISHED
+        if not quick or cache == 4
+    ]
+    if not quick:  # what each of the assumptions does
+        seen = [one for one in made if (one.policy, one.cache) in {(GCC, 1.0 * GB), (GCC, 1.5 * GB)}]
+        made += [msgspec.structs.replace(one, gap=0.0) for one in seen]
+        seen += [one for one in made if one.policy in {MCH, MCU}]
+        made += [msgspec.structs.replace(one, rules="ours") for one in seen]
+    thin = 8 if quick else 2 if full else 4
+    for locality in STACKS if not quick else (1.0, 5.0, 30.0):
+        made += [
+            DiffusionRun(
+                "stacking", policy, 64 // thin, 50.0 * GB, 3.4 * GBIT / thin, thin, locality=locality, seconds=0.05
+            )
+            for policy in (MCU, FA)
+        ]
+    if quick:
+        return made
+    many = 1 if full else 10
+    made += [
+        DiffusionRun("SW", policy, 100 // many, 50.0 * GB, 8.0 * GBIT / many, many, idle)
+        for policy, idle in SW_PUBLISHED
+    ]
+    few = 1 if full else 4
+    made += [
+        DiffusionRun("AP", policy, 100 // few, 50.0 * GB, 8.0 * GBIT / few, few, seconds=1.0) for policy in AP_PUBLISHED
+    ]
+    made.append(msgspec.structs.replace(made[-1], rules="ours", chains=True))
+    return made
+
+
+def run(*, quick: bool, full: bool = False, each: Each = map) -> StudyResult:
+    """All of them; `each` runs those that do not know of each other."""
+    chosen = cases(quick=quick, full=full)
+    found = dict(zip(chosen, each(run_diffusion, chosen), strict=True))
+    rows: list[StudyRow] = []
+    for one, outcome in found.items():
+        rows += _ROWS[one.study](one, outcome)
+    rows += _order_rows(found)
+    return StudyResult(rows, _figures(found))
+
+
+def _called(run: DiffusionRun) -> str:
+    name = {FA: "FA", GCC: "GCC", MCH: "MCH", MCU: "MCU"}[run.policy]
+    small = f", 1/{run.scale}" if run.scale > 1 else ""
+    ours = ", ours without the window" if run.rules == "ours" else ""
+    chains = " and with chains" if run.chains else ""
+    at_once = ", nodes at once" if run.study == "MI" and not run.gap else ""
+    return f"{run.study}{small}, {name}{ours}{chains}{at_once}"
+
+
+def _bytes_note(outcome: DiffusionOutcome) -> str:
+    return f"local {100 * outcome.hit:.0f}, peers {100 * outcome.peer:.0f}, shared {100 * outcome.miss:.0f} % of bytes"
+
+
+def _mi_rows(run: DiffusionRun, outcome: DiffusionOutcome) -> list[StudyRow]:
+    completion, efficiency, hits = MI_PUBLISHED[run.policy, run.cache / GB]
+    called = f"{_called(run)}, caches of {run.cache / GB:g} GB"
+    hours = outcome.node_hours * PER_NODE * run.scale
+    note = f"{_bytes_note(outcome)}; mean response {outcome.response:.1f} s; longest queue {outcome.longest_queue}"
+    note += f"; {hours:.0f} CPU hours"
+    rows = [
+        StudyRow(f"{called}: completion", outcome.completion, completion, note=note),
+        StudyRow(f"{called}: efficiency", 100 * outcome.efficiency, efficiency, "%"),
+    ]
+    if hits is not None:
+        rows.append(StudyRow(f"{called}: local hits", 100 * outcome.hit, hits, "%"))
+    return rows
+
+
+def _sw_rows(run: DiffusionRun, outcome: DiffusionOutcome) -> list[StudyRow]:
+    completion, efficiency, hours = SW_PUBLISHED[run.policy, run.idle]
+    called = f"{_called(run)}, {'nodes that come and go' if run.idle else 'nodes held'}"
+    ours = outcome.node_hours * PER_NODE * run.scale
+    return [
+        StudyRow(f"{called}: completion", outcome.completion, completion, note=_bytes_note(outcome)),
+        StudyRow(f"{called}: efficiency", 100 * outcome.efficiency, efficiency, "%"),
+        StudyRow(f"{called}: CPU hours", ours, hours, "h", f"times {run.scale}" if run.scale > 1 else ""),
+    ]
+
+
+def _ap_rows(run: DiffusionRun, outcome: DiffusionOutcome) -> list[StudyRow]:
+    whole = sum(file.size for file in workload_of(run)[0].files)
+    rows = [
+        StudyRow(f"{_called(run)}: efficiency", 100 * outcome.efficiency, AP_PUBLISHED[run.policy], "%",
+                 _bytes_note(outcome)),
+        StudyRow(f"{_called(run)}: read from the shared file system", outcome.miss * outcome.read / GB,
+                 {GCC: 34.0, FA: 6000.0}[run.policy] if run.scale == 1 else None, "GB",
+                 f"the data set has {whole / GB:.1f} GB"),
+    ]  # fmt: skip
+    if run.policy == GCC and run.rules == "falkon":
+        # the whole data set is pushed to every node along a tree, at the speed of a link, before the first task
+        pushed = whole / NIC + whole / run.shared
+        rows.append(StudyRow(f"{_called(run)}: moved between nodes", outcome.peer * outcome.read / GB,
+                             1698.0 if run.scale == 1 else None, "GB",
+                             f"active storage moves {run.nodes * whole / GB:.0f} GB"))  # fmt: skip
+        best = 100 * outcome.ideal / (outcome.ideal + pushed)
+        rows.append(StudyRow("active storage at its best: efficiency", best, ACTIVE, "%", "computed, here as there"))
+    return rows
+
+
+def _stacking_rows(run: DiffusionRun, outcome: DiffusionOutcome) -> list[StudyRow]:
+    called = f"{_called(run)}, L={run.locality:g}"
+    rows = [StudyRow(f"{called}: completion", outcome.completion, note=_bytes_note(outcome))]
+    if run.policy != FA:
+        ideal = 1 - 1 / run.locality
+        subject = f"{called}: hits, beside the 1 - 1/L of the ideal"
+        rows.append(
+            StudyRow(subject, 100 * (outcome.hit + outcome.peer), 100 * ideal, "%", "published: within 90 % of it")
+        )
+    return rows
+
+
+_ROWS: Final = {"MI": _mi_rows, "SW": _sw_rows, "AP": _ap_rows, "stacking": _stacking_rows}
+
+
+def _order_rows(found: dict[DiffusionRun, DiffusionOutcome]) -> list[StudyRow]:
+    """What the thesis says of the three policies with caches of 4 GB."""
+    mi = {
+        run.policy: outcome
+        for run, outcome in found.items()
+        if run.study == "MI" and run.cache == 4 * GB and run.rules == "falkon"
+    }
+    gcc, mch, mcu = (mi[name] for name in (GCC, MCH, MCU))
+    order = [
+        ("GCC before MCU before MCH in time", gcc.completion <= mcu.completion <= mch.completion),
+        ("MCH has the most local hits", mch.hit >= max(gcc.hit, mcu.hit)),
+        ("MCU moves the most bytes between nodes", mcu.peer >= max(gcc.peer, mch.peer)),
+    ]
+    return [StudyRow(f"MI, 4 GB: {what}", float(holds), 1.0, "", "1: it holds") for what, holds in order]
+
+
+def _figures(found: dict[DiffusionRun, DiffusionOutcome]) -> list[StudyFigure]:
+    caches, whole = (
+        sorted(
+            (run.cache / GB, 100 * one.efficiency)
+            for run, one in found.items()
+            if run.study == "MI" and run.policy == GCC and run.gap and run.rules == rules
+        )
+        for rules in ("falkon", "ours")
+    )
+    printed = [(cache, value[1]) for (policy, cache), value in MI_PUBLISHED.items() if policy == GCC]
+    stacks = sorted(
+        (run.locality, 100 * (one.hit + one.peer))
+        for run, one in found.items()
+        if run.study == "stacking" and run.policy != FA
+    )
+    ideal = [(locality, 100 * (1 - 1 / locality)) for locality, _ in stacks]
+    return [
+        StudyFigure("mi", "MI: efficiency by the size of a node's cache", "GB", "%",
+                    [Curve("GCC", caches), Curve("GCC, ours without the window", whole),
+                     Curve("GCC", printed, published=True)]),
+        StudyFigure("stacking", "Stacking: hits by locality", "locality", "%",
+                    [Curve("MCU", stacks), Curve("1 - 1/L", ideal)], log_x=True),
+    ]  # fmt: skip

@@ -1,0 +1,383 @@
+"""Storage Affinity's simulations: six executions of a data-intensive bag of tasks over a grid of sites.
+
+A grid has 2 to 12 sites with processors of a total speed of 1000 (about 100 of them), and one link of 1 Mbit/s between
+the home machine and all sites. A job has 2 GB of input in tasks of 3, 15 or 75 MB; it is run six times, and what a
+site has fetched stays there. Storage Affinity, WQR and XSufferage meet the same grids, jobs and loads.
+
+The dissertation does not say which traces of load it used, how the link is shared, or what XSufferage knows. The loads
+here are made: each processor is available for 0.4 to 1.0 of its time, changing about every twenty minutes; the link
+for 0.9 of it, and it is shared fairly (`spec/storage-affinity.md` 8, row H). So orderings and shapes can be compared,
+and levels only roughly. WQR stages the input of each copy anew, as the text says.
+Source: E. Santos Neto, 2004; `spec/storage-affinity.md` 3, 4, 5, 8, 9.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
+from random import Random
+from statistics import fmean
+from typing import Any, Final
+
+import msgspec
+
+from bough.core.machine import Machine
+from bough.model.ids import Seconds
+from bough.model.sites.resources import Needs
+from bough.model.tasks import ArraySpec, TaskSpec
+from bough.policies.policy_registry import load_policies
+from bough.policy.interface import Policies
+from bough.sim.data.measured_attempts import Attempt
+from bough.sim.data.simulated_data import SimulatedData
+from bough.sim.platforms.link_specs import LinkSpec, TransferRules
+from bough.sim.platforms.network import Sharing
+from bough.sim.platforms.platform import Platform, SitePlatform
+from bough.sim.platforms.simulated_executor import ExecutorTraits, Fate, SimulatedExecutor
+from bough.sim.simulation import Simulation
+from bough.sim.studies.static_xsufferage import StaticXSufferage
+from bough.sim.studies.study_rows import Curve, StudyFigure, StudyResult, StudyRow
+from bough.sim.workload import SimulatedFile, SimulatedTask, Workload
+
+MEGABYTE: Final = 1 << 20
+TOTAL: Final = 2 << 30  # bytes of a job
+GRAINS: Final = (3, 15, 75)  # megabytes of a task, in the mean
+SPREADS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the sizes of tasks
+SPEEDS: Final = {1: (10.0, 10.0), 2: (6.7, 13.4), 4: (4.0, 16.0), 8: (2.2, 17.6)}
+POWER: Final = 1000.0
+COST: Final = 0.001602171  # seconds a byte on a processor of speed 1
+LINK: Final = 125_000.0  # bytes a second
+EXECUTIONS: Final = 6
+REPETITIONS: Final = 25
+HEURISTICS: Final = {
+    "SA": ("storage-affinity", "storage-affinity:cap=100"),
+    "WQR": ("workqueue:order=random", "wqr:cap=100"),
+}
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """One simulation: a grid and a job."""
+
+    kind: str = "visualization"  # cost by size; or search: anything up to that
+    grain: int = 3
+    heterogeneity: int = 4
+    spread: float = 0.5
+    repetition: int = 0
+    cpu: tuple[float, float] = (0.4, 1.0)
+    link: float = 0.9
+
+    @property
+    def seed(self) -> str:
+        """What makes its dice."""
+        return f"{self.kind} {self.grain} {self.heterogeneity} {self.spread} {self.repetition}"
+
+
+class ExecutionOutcome(msgspec.Struct, frozen=True):
+    """One of the six."""
+
+    makespan: Seconds
+    cpu_waste: float
+    network_waste: float
+
+
+class Load:
+    """How much of a processor is there for us: constant for a while, then another value."""
+
+    def __init__(self, seed: str, low: float, high: float, every: Seconds = 1200.0) -> None:
+        self._dice = Random(seed)
+        self._low, self._high, self._every = low, high, every
+        self._times: list[Seconds] = [0.0]
+        self._values: list[float] = [self._dice.uniform(low, high)]
+        self._done: list[float] = [0.0]  # integral up to each time
+
+    def at(self, when: Seconds) -> float:
+        """The part that is there at a time."""
+        self._extend(when)
+        return self._values[bisect_right(self._times, when) - 1]
+
+    def length(self, start: Seconds, work: float) -> Seconds:
+        """How long work takes that begins at a time, on a processor of speed 1."""
+        self._extend(start)
+        place = bisect_right(self._times, start) - 1
+        wanted = self._done[place] + (start - self._times[place]) * self._values[place] + work
+        while self._done[-1] < wanted:
+            self._add()
+        place = bisect_right(self._done, wanted) - 1
+        return self._times[place] + (wanted - self._done[place]) / self._values[place] - start
+
+    def lengths(self, starts: Any, works: Any) -> Any:
+        """The same for arrays of numpy."""
+        import numpy as np
+
+        self.length(float(starts.max()), float(works.max()))
+        times, done = np.array(self._times), np.array(self._done)
+        return np.interp(np.interp(starts, times, done) + works, done, times) - starts
+
+    def _extend(self, when: Seconds) -> None:
+        while self._times[-1] <= when:
+            self._add()
+
+    def _add(self) -> None:
+        last = self._times[-1] + self._dice.expovariate(1 / self._every)
+        self._done.append(self._done[-1] + (last - self._times[-1]) * self._values[-1])
+        self._times.append(last)
+        self._values.append(self._dice.uniform(self._low, self._high))
+
+
+def grid(scenario: Scenario) -> list[tuple[str, float]]:
+    """The site and the speed of each processor."""
+    dice = Random(f"grid {scenario.seed}")
+    sites = dice.randint(2, 12)
+    speeds: list[float] = []
+    while sum(speeds) < POWER:
+        speeds.append(dice.uniform(*SPEEDS[scenario.heterogeneity]))
+    return [(f"site{number * sites // len(speeds) + 1:02}", speed) for number, speed in enumerate(speeds)]
+
+
+def job(scenario: Scenario) -> Workload:
+    """The tasks and their files; the last task has what is left of 2 GB."""
+    dice = Random(f"job {scenario.seed}")
+    mean = scenario.grain * MEGABYTE
+    files: list[SimulatedFile] = []
+    tasks: list[SimulatedTask] = []
+    left = TOTAL
+    while left > 0:
+        size = min(
+            left, max(1, round(dice.uniform(mean * (1 - scenario.spread / 2), mean * (1 + scenario.spread / 2))))
+        )
+        left -= size
+        cost = COST * size if scenario.kind == "visualization" else dice.uniform(1.0, COST * size)
+        number = len(tasks)
+        files.append(SimulatedFile(f"slice{number}", size))
+        tasks.append(SimulatedTask(f"task{number}", cost, reads=(number,), template=f"task{number}"))
+    return Workload("job", tasks, files)
+
+
+def run_heuristic(name: str, scenario: Scenario, *, sharing: str = "fair") -> list[ExecutionOutcome]:
+    """Six executions under one heuristic."""
+    placement, replication = HEURISTICS.get(name, ("", ""))
+    reuses = name != "WQR"
+    processors, workload = grid(scenario), job(scenario)
+    home = LinkSpec(LINK * scenario.link, sharing=Sharing(sharing))
+    rules = TransferRules(peers="none", killed="end")
+    site = SitePlatform(store="site") if reuses else SitePlatform(cache=0.0)
+    platform = Platform(dict.fromkeys(sorted({one for one, _ in processors}), site), home, rules)
+    loads = {number: Load(f"load {number} {scenario.seed}", *scenario.cpu) for number in range(1, len(processors) + 1)}
+    executors = [
+        SimulatedExecutor(number, Needs(cores=1.0), speed, f"p{number}", where)
+        for number, (where, speed) in enumerate(processors, 1)
+    ]
+
+    def model(spec: TaskSpec | ArraySpec, index: int, attempt: int, where: ExecutorTraits) -> Fate:
+        work = workload.tasks[(spec.id - 1) % len(workload.tasks)].seconds
+        return Fate(loads[where.id].length(simulation.now, work / where.speed) * where.speed)
+
+    plan = _Planner(name, executors, loads) if name.startswith("XS") else None
+    policies = Policies(plan.policy) if plan is not None else load_policies(placement, replication=replication)
+    machine = Machine(policies, seed=scenario.repetition)
+    data = SimulatedData(workload, platform)
+    simulation = Simulation(machine, model, executors, data=data)
+    outcomes = []
+    for execution in range(EXECUTIONS):
+        begin = simulation.now
+        done = len(data.attempts)
+        first = 1 + execution * len(workload.tasks)
+        if plan is not None:
+            held = {name: frozenset(data.stores.get((name, ""), ())) for name in platform.site}
+            times = [file.size / (LINK * scenario.link) for file in workload.files]
+            plan.plan(first, workload, begin, partial(_travel_time, held, times))
+        simulation.submit(begin, workload, first=first)
+        simulation.run()
+        simulation.check_complete()
+        outcomes.append(_outcome(begin, data.attempts[done:]))
+    return outcomes
+
+
+def _travel_time(held: Mapping[str, Container[int]], times: Sequence[Seconds], task: int, site: str) -> Seconds:
+    return 0.0 if task in held[site] else times[task]
+
+
+class _Planner:
+    """XSufferage with what it knows of processors: their loads when a job begins, or all that is to come."""
+
+    def __init__(self, name: str, executors: Sequence[SimulatedExecutor], loads: Mapping[int, Load]) -> None:
+        _, info, link = name.split()
+        self._speeds: dict[int, float] = {one.id: one.traits.speed for one in executors}
+        self._loads = loads
+        self._seen: dict[int, float] = {}
+        sites = [one.traits.site for one in executors]
+        expected = self._with_foresight if info == "oracle" else self._by_snapshot
+        self.policy = StaticXSufferage(sites, expected, "serial" if link == "serial" else "alone")
+
+    def plan(self, first: int, workload: Workload, now: Seconds, stage: Callable[[int, str], Seconds]) -> None:
+        """A job begins."""
+        self._seen = {number: load.at(now) for number, load in self._loads.items()}
+        self.policy.plan(first, [task.seconds for task in workload.tasks], now, stage)
+
+    def _by_snapshot(self, processor: int, costs: Any, begins: Any) -> Any:
+        return costs / (self._speeds[processor] * self._seen[processor])
+
+    def _with_foresight(self, processor: int, costs: Any, begins: Any) -> Any:
+        return self._loads[processor].lengths(begins, costs / self._speeds[processor])
+
+
+def _outcome(begin: Seconds, attempts: Sequence[Attempt]) -> ExecutionOutcome:
+    won = [one for one in attempts if one.outcome == "done"]
+    lost = [one for one in attempts if one.outcome == "killed"]
+    return ExecutionOutcome(
+        max(one.ended for one in won) - min(one.began for one in won),
+        sum(one.cycles for one in lost) / sum(one.cycles for one in won),
+        sum(one.moved for one in lost) / TOTAL,
+    )
+
+
+# --- the campaign ---------------------------------------------------------------------------------------------------
+
+PLANNED: Final = "XS snapshot serial"
+COMPARED: Final = ("SA", "WQR", PLANNED)
+VARIANTS: Final = ("XS snapshot alone", "XS oracle alone", "XS oracle serial")
+MAKESPANS: Final = {"SA": (14377.0, 8054.0), "WQR": (42919.0, 27482.0), PLANNED: (14665.0, 12229.0)}  # all, fine grain
+CPU_WASTE: Final = {"SA": (59.243, 32.837), "WQR": (1.0175, 1.0856)}
+NETWORK_WASTE: Final = {"SA": (3.1937, 2.5612), "WQR": (130.88, 52.758)}
+LATER: Final = {"SA": {75: 20228.45, 15: 6228.56, 3: 3667.91}, PLANNED: {75: 14449.315, 15: 10009.04, 3: 6542.88}}
+
+Found = Mapping[tuple[str, Scenario], Sequence[ExecutionOutcome]]
+Each = Callable[[Callable[[tuple[str, Scenario]], list[ExecutionOutcome]], Sequence[tuple[str, Scenario]]], Any]
+
+
+def scenarios(*, quick: bool, full: bool) -> list[Scenario]:
+    """All 120 cells of the design, once or 25 times; quick: two kinds of jobs in three grains."""
+    if quick:
+        return [Scenario(kind, grain) for kind in ("visualization", "search") for grain in GRAINS]
+    return [
+        Scenario(kind, grain, heterogeneity, spread, repetition)
+        for repetition in range(REPETITIONS if full else 1)
+        for kind in ("visualization", "search")
+        for grain in GRAINS
+        for heterogeneity in SPEEDS
+        for spread in SPREADS
+    ]
+
+
+def run_case(case: tuple[str, Scenario]) -> list[ExecutionOutcome]:
+    """One heuristic on one scenario."""
+    return run_heuristic(*case)
+
+
+def run(*, quick: bool, full: bool = False, each: Each = map) -> StudyResult:
+    """The campaign; `each` runs the simulations, which do not know of each other."""
+    chosen = scenarios(quick=quick, full=full)
+    middle = [one for one in chosen if one.heterogeneity == 4 and one.spread == 0.5 and not one.repetition]
+    cases = [(name, one) for one in chosen for name in COMPARED]
+    cases += [(name, one) for one in middle for name in VARIANTS]
+    found = dict(zip(cases, each(run_case, cases), strict=True))
+    rows = [*_level_rows(found), *_shape_rows(found)]
+    if not quick:
+        rows += _insensitive_rows(found)
+    return StudyResult(rows, [_figure(found, grain) for grain in GRAINS])
+
+
+def _select(found: Found, name: str, **fields: object) -> list[Sequence[ExecutionOutcome]]:
+    return [
+        outcomes
+        for (heuristic, one), outcomes in found.items()
+        if heuristic == name and all(getattr(one, field) == value for field, value in fields.items())
+    ]
+
+
+def _mean(some: Sequence[Sequence[ExecutionOutcome]], field: str = "makespan", since: int = 0, until: int = 6) -> float:
+    return fmean(getattr(one, field) for outcomes in some for one in outcomes[since:until])
+
+
+def _fine(found: Found, name: str) -> list[Sequence[ExecutionOutcome]]:
+    return [*_select(found, name, grain=3), *_select(found, name, grain=15)]
+
+
+def _level_rows(found: Found) -> list[StudyRow]:
+    rows = []
+    for name in COMPARED:
+        every, fine = _select(found, name), _fine(found, name)
+        called = _called(name)
+        note = f"{len(every)} simulations of {EXECUTIONS} executions"
+        rows.append(StudyRow(f"{called}: makespan", _mean(every), MAKESPANS[name][0], note=note))
+        rows.append(StudyRow(f"{called}: makespan, 3 and 15 MB", _mean(fine), MAKESPANS[name][1]))
+        if name in CPU_WASTE:
+            for what, field, table in (("CPU", "cpu_waste", CPU_WASTE), ("network", "network_waste", NETWORK_WASTE)):
+                rows.append(StudyRow(f"{called}: {what} waste", 100 * _mean(every, field), table[name][0], "%"))
+                subject = f"{called}: {what} waste, 3 and 15 MB"
+                rows.append(StudyRow(subject, 100 * _mean(fine, field), table[name][1], "%"))
+        for grain, published in LATER.get(name, {}).items():
+            some = _select(found, name, grain=grain)
+            note = "if the table covers these executions only, which the dissertation does not say"
+            rows.append(
+                StudyRow(
+                    f"{called}: makespan of executions 2 to 6, {grain} MB", _mean(some, since=1), published, note=note
+                )
+            )
+    return rows
+
+
+def _shape_rows(found: Found) -> list[StudyRow]:
+    """The relations that can be compared although loads differ."""
+    rows = [
+        StudyRow(
+            "WQR's makespan for SA's",
+            _mean(_select(found, "WQR")) / _mean(_select(found, "SA")),
+            42919 / 14377,
+            "times",
+        )
+    ]
+    for name in COMPARED:
+        some = _select(found, name)
+        subject = f"{_called(name)}: execution 2 for execution 1"
+        note = "flat" if name == "WQR" else "a sharp drop; the figures are lost"
+        rows.append(StudyRow(subject, _mean(some, since=1, until=2) / _mean(some, until=1), unit="times", note=note))
+    gain = 1 - _mean(_fine(found, "SA")) / _mean(_fine(found, PLANNED))
+    rows.append(
+        StudyRow("SA's gain over XSufferage, 3 and 15 MB", 100 * gain, 34.1, "%", "42, 32 and 34 % are printed")
+    )
+    for grain in GRAINS:
+        gain = 1 - _mean(_select(found, "SA", grain=grain)) / _mean(_select(found, PLANNED, grain=grain))
+        rows.append(
+            StudyRow(
+                f"SA's gain over XSufferage, {grain} MB", 100 * gain, unit="%", note="published: behind at 75 MB only"
+            )
+        )
+    for name in VARIANTS:
+        grains = [_select(found, name, grain=grain, heterogeneity=4, spread=0.5, repetition=0) for grain in (3, 15)]
+        own = [_select(found, "SA", grain=grain, heterogeneity=4, spread=0.5, repetition=0) for grain in (3, 15)]
+        gain = 1 - _mean([*own[0], *own[1]]) / _mean([*grains[0], *grains[1]])
+        note = "not published: what XSufferage knows decides about the gap"
+        rows.append(
+            StudyRow(f"SA's gain over {name.replace('XS', 'XSufferage')}, 3 and 15 MB", 100 * gain, unit="%", note=note)
+        )
+    for kind in ("visualization", "search"):
+        waste = 100 * _mean(_select(found, "SA", kind=kind), "cpu_waste")
+        rows.append(StudyRow(f"SA: CPU waste, {kind}", waste, unit="%", note="published: more in search"))
+    return rows
+
+
+def _insensitive_rows(found: Found) -> list[StudyRow]:
+    rows = []
+    for name in COMPARED:
+        for field, what, levels in (("heterogeneity", "grid", SPEEDS), ("spread", "spread of sizes", SPREADS)):
+            means = {level: _mean(_select(found, name, **{field: level})) for level in levels}
+            note = ", ".join(f"{level:g}: {seconds:.0f} s" for level, seconds in means.items())
+            ratio = max(means.values()) / min(means.values())
+            rows.append(StudyRow(f"{_called(name)}: slowest {what} for fastest", ratio, unit="times", note=note))
+    return rows
+
+
+def _called(name: str) -> str:
+    return "XSufferage" if name == PLANNED else name
+
+
+def _figure(found: Found, grain: int) -> StudyFigure:
+    curves = []
+    for name in COMPARED:
+        some = _select(found, name, grain=grain)
+        points = [(float(at + 1), _mean(some, since=at, until=at + 1)) for at in range(EXECUTIONS)]
+        curves.append(Curve(_called(name), points))
+    return StudyFigure(
+        f"executions-{grain}", f"Makespan of six executions, tasks of {grain} MB", "execution", "s", curves
+    )
