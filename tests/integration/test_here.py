@@ -176,8 +176,8 @@ def test_where_a_task_ran_last_is_not_where_its_namesakes_ran(tmp_path: Path, mo
     ends = []
     for _ in range(2):
         with Session(cores=1, name="twice", reuse="never") as session:
-            tasks = [session.options(name="alike").submit(attributes) for _ in range(3)]
-            found = [task.result(PATIENCE) for task in tasks]
+            # one after the other: what ends in one turn has one time
+            found = [session.options(name="alike").submit(attributes).result(PATIENCE) for _ in range(3)]
             ends.append([one["lastCompletion"] for one in found])
     assert ends[0] == [None, None, None]
     assert None not in ends[1]

@@ -110,20 +110,48 @@ def test_a_pilot_that_comes_while_it_is_ended_waits_and_has_a_relay() -> None:
     assert [what for what, *_ in host.asked] == ["relay", "rest_relay", "relay"]
 
 
+def note_relay(process: subprocess.Popen[bytes], connections: int) -> Path:
+    """Have it look as if that process were the relay of this host; the file in which it says how many are behind it."""
+    home = Path(far_side.private_folder(os.path.join(far_side.site_folder("k"), "relays", socket.gethostname())))
+    (home / "relay").mkdir()
+    note = {"pid": process.pid, "began": far_side._began(process.pid)}
+    (home / "note.json").write_text(json.dumps(note))
+    said = home / "relay" / "relay.json"
+    said.write_text(json.dumps({"pid": process.pid, "connections": connections}))
+    return said
+
+
 @pytest.mark.parametrize(("connections", "stays"), [(0, False), (1, True)])
 def test_the_host_ends_it_only_if_nobody_is_behind_it(
     connections: int, stays: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as process:
-        home = Path(far_side.private_folder(os.path.join(far_side.site_folder("k"), "relays", socket.gethostname())))
-        (home / "relay").mkdir()
-        note = {"pid": process.pid, "began": far_side._began(process.pid)}
-        (home / "note.json").write_text(json.dumps(note))
-        (home / "relay" / "relay.json").write_text(json.dumps({"pid": process.pid, "connections": connections}))
+        note_relay(process, connections)
         try:
             far_side.rest_relay({"key": "k"})
             assert (process.poll() is None) is stays
             assert far_side.relay_state("k") == ("alive" if stays else "")  # "dead" would be started again
+        finally:
+            process.kill()
+
+
+def test_the_host_waits_for_what_the_relay_says_of_an_executor_that_just_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as process:
+        said = note_relay(process, 1)
+        looks = []
+
+        def left(seconds: float) -> None:
+            looks.append(seconds)
+            said.write_text(json.dumps({"pid": process.pid, "connections": 0}))
+
+        monkeypatch.setattr(far_side.time, "sleep", left)
+        try:
+            far_side.rest_relay({"key": "k"})
+            assert looks
+            assert far_side.relay_state("k") == ""
         finally:
             process.kill()

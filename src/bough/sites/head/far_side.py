@@ -42,6 +42,7 @@ _ENDING = 8.0  # seconds that a pilot has to end in good order
 _RELAY = "runpy.run_module('bough.cli.main', None, '__main__')"
 _LISTENS = 15.0  # seconds that a relay has to begin
 _LINKED = 3.0  # seconds that are waited for it to find the server
+_NOTED = 2.0  # seconds after which a relay's note says what is so: it looks every second
 
 
 class Trouble(Exception):
@@ -431,13 +432,27 @@ def end_relay(request: dict[str, Any]) -> dict[str, Any]:
 def rest_relay(request: dict[str, Any]) -> dict[str, Any]:
     """End the relay on this host if nobody is behind it; the next one has its port and certificate."""
     home = _relay_home(request["key"])
-    note, said = _read_note(home, "note.json"), _read_note(os.path.join(home, "relay"), "relay.json")
-    if note is not None and not (_is_alive(note) and said is not None and said["connections"]):
-        if _is_alive(note):
-            _end([note])
-        with contextlib.suppress(FileNotFoundError):  # it has not died: nobody shall start it again for that
-            os.unlink(os.path.join(home, "note.json"))
+    note = _read_note(home, "note.json")
+    if note is None or _is_needed(home, note):
+        return {}
+    if _is_alive(note):
+        _end([note])
+    with contextlib.suppress(FileNotFoundError):  # it has not died: nobody shall start it again for that
+        os.unlink(os.path.join(home, "note.json"))
     return {}
+
+
+def _is_needed(home: str, note: dict[str, Any]) -> bool:
+    """Whether executors are behind a relay. Its own word for that may be older than the last one's leaving."""
+    deadline = time.monotonic() + _NOTED
+    while _is_alive(note):
+        said = _read_note(os.path.join(home, "relay"), "relay.json")
+        if said is None or not said["connections"]:
+            return False
+        if time.monotonic() > deadline:
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def submit(request: dict[str, Any]) -> dict[str, Any]:
