@@ -27,6 +27,7 @@ _LOOK = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TRIES = 100  # at making a folder that others take for a left one
 _CREDENTIALS = struct.Struct("3i")  # process, user and group of the other end
 _LOCK = "lock"  # the file by which a store in a temporary folder is held
+_PAUSE = 0.05  # seconds between two looks whether a process has ended
 
 
 # --- folders --------------------------------------------------------------------------------------------
@@ -269,14 +270,19 @@ def temporary_place() -> str:
     return tempfile.gettempdir()
 
 
-def sweep(kind: str, where: str = "") -> None:
-    """Remove the temporary folders of a kind whose processes have ended."""
+def sweep(kind: str, where: str = "", patience: float = 0.0) -> None:
+    """Remove the temporary folders of a kind whose processes have ended; those that end within so many seconds, too."""
     where = where or temporary_place()
-    mark = _mark(kind)
-    with contextlib.suppress(OSError):
-        for name in os.listdir(where):
-            if name.startswith(mark):
-                _remove_if_left(f"{where}/{name}")
+    mark, deadline = _mark(kind), time.monotonic() + patience
+    while True:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(where):
+                if name.startswith(mark):
+                    _remove_if_left(f"{where}/{name}")
+            if time.monotonic() < deadline and any(name.startswith(mark) for name in os.listdir(where)):
+                time.sleep(_PAUSE)
+                continue
+        return
 
 
 def remove_tree(path: str) -> None:

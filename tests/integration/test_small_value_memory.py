@@ -106,6 +106,7 @@ script = subprocess.Popen([sys.executable, "script.py", "inner"], stdout=subproc
 server = int(script.stdout.readline())
 assert taken() >= 24 * MB
 os.kill(server, signal.SIGKILL)
+time.sleep(0.5)  # the executor notices that first
 script.kill()
 script.wait()
 until(lambda: taken() == 0 and not os.listdir("/dev/shm"))  # the worker that maps the argument has ended, too

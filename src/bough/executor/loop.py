@@ -81,6 +81,7 @@ _LAST_OUTPUTS = 20.0  # the same if outputs are to be written back
 _SAVING = 2.0  # seconds of grace that are worth asking for checkpoints
 _GIVE_UP = 5.0  # seconds after the grace in which processes must have died of KILL
 _TOGETHER = 0.3  # seconds within which a signal to a whole job has reached all of it
+_SCRIPT_ENDS = 3.0  # seconds in which a script ends that was killed with its server
 _RECONNECT = 0.2  # seconds until the first try to reconnect; pauses grow
 _MOST_PAUSE = 5.0  # seconds between tries
 _MOST_FAULTS = 10_000  # elements of one span that are reported as failed because of a bug
@@ -601,14 +602,14 @@ class Executor:
         if not self._welcome.embedded:
             self._exit = 0
             return
-        private.sweep(VALUES, MEMORY)  # of a script that was killed together with its server
         try:
             self._reports.spill(self._welcome.spill_dir, self._welcome.executor)
+            self._exit = 0
         except OSError as error:
             logs.error("reports-not-kept", f"reports cannot be kept: {error}")
             self._exit = 3
-            return
-        self._exit = 0
+        # of a script that was killed: one that was together with its server may end a moment later than that
+        private.sweep(VALUES, MEMORY, 0.0 if self._connection is not None else _SCRIPT_ENDS)
 
 
 def _order(slots: Slots, message: StopElements | WatchElements | EndElements | ClearOut | StayOn | GiveBacklog) -> None:

@@ -1,5 +1,7 @@
 """Placing tasks where their data is: what policies that look at data share.
 
+Rule: data decides among equals only. Priorities, fair shares and the turn of work without inputs come first, and nobody
+is overtaken for ever: see `in_turn`, with which every such policy begins.
 Rule: all of it costs what is placed and a bounded look beyond, never the length of the queue.
 """
 
@@ -8,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from bough.model.ids import Seconds
-from bough.policy.interface import DataTask, DataView, ExecutorView, Place, View
+from bough.policy.interface import DataMatch, DataTask, DataView, ExecutorView, Place, ReadyWork, View
+
+Accept = Callable[[DataMatch], bool]
+Choose = Callable[[ExecutorView, Accept | None], DataMatch | None]  # `DataView.best_here` or `most_here`
 
 
 def wish_for(task: DataTask, executor: ExecutorView) -> Place:
@@ -41,16 +46,69 @@ def unheld_anywhere(view: View, data: DataView) -> Iterator[Place]:
             return
 
 
-def overtaken(data: DataView) -> Iterator[Place]:
-    """Place anywhere, oldest first, as many as are owed a turn: tasks that came much later went before them."""
+def in_turn(view: View, data: DataView, choose: Choose, *, waits: bool) -> Iterator[Place]:
+    """Place those whose turn it is, and whom a choice by data alone would pass over.
+
+    First those that are owed a turn because tasks that came much later went before them. Then, as long as that stands
+    first in the queue, work without inputs: data is no reason to let it wait. Where several workflows or priorities
+    compete, the one whose turn it is chooses by data among its own tasks, or else sends its first one anywhere. If the
+    policy `waits`, a task that has more of its input at a busy place is left to it.
+    """
+    yield from _overtaken(view, data)
+    spared: set[int] | None = None  # executors where ready tasks have data: others are better for who has none
+    while view.has_room and (work := next(iter(view.ready()), None)) is not None:
+        if not work.has_inputs:
+            if spared is None:
+                spared = {executor.id for executor in data.openings()}
+            offer = view.executor_for(work, spared)
+            if offer.executor is None and spared:
+                spared = set()
+                offer = view.executor_for(work)
+            if offer.executor is None:
+                _keep_for(view, work)
+                return
+            yield Place(work.id, offer.executor.id)
+        elif data.is_contested and (wish := _of_class(data, work, choose, waits=waits)) is not None:
+            yield wish
+        else:
+            return
+
+
+def _of_class(data: DataView, work: ReadyWork, choose: Choose, *, waits: bool) -> Place | None:
+    """A task of the workflow and priority of some work, by its data."""
+
+    def is_alike(found: DataMatch) -> bool:
+        other = found.task.work
+        return other.workflow == work.workflow and other.priority == work.priority
+
+    for executor in data.openings():
+        found = choose(executor, is_alike)
+        if found is not None:
+            return wish_for(found.task, executor)
+    first = data.first_of(work)
+    taker = first_that_takes(data, first) if first is not None else None
+    if first is None or taker is None or (waits and data.most_held(first) > data.match(first, taker).here):
+        return None
+    return wish_for(first, taker)
+
+
+def _overtaken(view: View, data: DataView) -> Iterator[Place]:
+    """Place anywhere, oldest first, as many as are owed a turn."""
     if data.owed:
         for task in data.waiting():
             executor = first_that_takes(data, task)
             if executor is None:
+                _keep_for(view, task.work)
                 return
             yield wish_for(task, executor)
             if not data.owed:
                 return
+
+
+def _keep_for(view: View, work: ReadyWork) -> None:
+    """Work whose turn it is fits nowhere now: others shall not always take what becomes free."""
+    if not view.executor_for(work).barred:
+        view.keep_for(work)
 
 
 def overdue(view: View, data: DataView, bound: Seconds) -> Iterator[Place]:

@@ -6,7 +6,8 @@ task that has the most of its input there. Falkon looks at the first W tasks of 
 all that wait, and `window` makes it as short-sighted. `backlog=no` is Falkon's executor, which picks a task up when a
 processor is free. Both are there for comparisons, see `docs/studies/data-diffusion.md`. The corner cases are settled as
 3.2 says: a task whose data nobody holds, or no longer, may go anywhere; so may one without inputs. Beyond Falkon: a
-task that has waited for `patience` seconds goes anywhere.
+task that has waited for `patience` seconds goes to any executor that is left idle, and one that is overtaken by a task
+that became ready so much later has a turn for that; 0 is Falkon's: neither.
 Rule: what waits for its data's place is passed over at no cost; only the oldest few are looked at one by one.
 """
 
@@ -19,8 +20,17 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from bough.model.bounds import Duration
 from bough.model.ids import Seconds
-from bough.policy.data_scheduling import at_data, at_most_data, overdue, plain_first, unheld_anywhere, wish_for
+from bough.policy.data_scheduling import (
+    at_data,
+    at_most_data,
+    in_turn,
+    overdue,
+    plain_first,
+    unheld_anywhere,
+    wish_for,
+)
 from bough.policy.interface import DataNeeds, DataView, Place, View
 from bough.policy.list_scheduling import while_room
 
@@ -33,11 +43,12 @@ class FalkonOptions(msgspec.Struct, frozen=True):
     by: Literal["files", "bytes"] = "files"
     window: Annotated[int, Meta(ge=0, le=1_000_000)] = 0  # tasks that are looked at, the first that wait; 0: all
     backlog: Literal["yes", "no"] = "yes"  # whether short tasks may wait at an executor for a core
+    patience: Duration = 600.0  # see the module; 0: no bound
 
     @property
     def data_needs(self) -> DataNeeds:
         """What the core keeps for it."""
-        return DataNeeds(self.by, window=self.window)
+        return DataNeeds(self.by, window=self.window, patience=self.patience)
 
     @property
     def uses_backlogs(self) -> bool:
@@ -47,16 +58,18 @@ class FalkonOptions(msgspec.Struct, frozen=True):
 
 def max_cache_hit(view: View, data: DataView, patience: Seconds) -> Iterator[Place]:
     """Each task goes where most of its data is, and waits for that place if it is busy."""
-    yield from overdue(view, data, patience)
+    yield from in_turn(view, data, data.most_here, waits=True)
     yield from at_most_data(data)
     yield from unheld_anywhere(view, data)
     if view.has_room:
+        yield from overdue(view, data, patience)
         yield from _where_most_is(data)
         yield from plain_first(view)
 
 
 def max_compute_util(view: View, data: DataView) -> Iterator[Place]:
     """Each free executor gets the task that has the most of its data there, or else the next."""
+    yield from in_turn(view, data, data.best_here, waits=False)
     yield from at_data(data)
     yield from while_room(view)
 

@@ -53,6 +53,10 @@ class ReadyWork(Protocol):
         """Higher goes first, before any rank."""
 
     @property
+    def workflow(self) -> int:
+        """The number of the run that it belongs to."""
+
+    @property
     def expected(self) -> Seconds:
         """Expected run time of one task: measured, or the user's estimate, or 0 when unknown."""
 
@@ -227,7 +231,7 @@ class DataView(Protocol):
         Only those count that are accepted, if somebody says which.
         """
 
-    def most_here(self, executor: ExecutorView) -> DataMatch | None:
+    def most_here(self, executor: ExecutorView, accept: Callable[[DataMatch], bool] | None = None) -> DataMatch | None:
         """As `best_here`, of the tasks of whose input no other place has more."""
 
     def some_here(self, executor: ExecutorView, most: int) -> list[DataMatch]:
@@ -261,6 +265,13 @@ class DataView(Protocol):
     @property
     def owed(self) -> int:
         """How many turns those that became ready first are owed, see `DataNeeds.patience`."""
+
+    @property
+    def is_contested(self) -> bool:
+        """Whether several workflows have something ready, or some work had a priority."""
+
+    def first_of(self, work: ReadyWork) -> DataTask | None:
+        """The task of some work that is next in order; None: it is not listed yet, or has no inputs."""
 
     def waiting(self) -> Iterator[DataTask]:
         """Ready tasks with declared inputs, in the order they became ready; lazily."""
@@ -366,6 +377,9 @@ class View(Protocol):
 
     def ask_again(self, when: Seconds) -> None:
         """Ask the policy again at a time, whatever happens until then: it holds something back."""
+
+    def keep_for(self, work: ReadyWork) -> None:
+        """Show the executor with the most free cores that could fit some work as full until the policy was heard."""
 
 
 class PlacementPolicy(Protocol):

@@ -119,6 +119,8 @@ def test_max_cache_hit_forgets_a_holder_that_has_left() -> None:
     shop.end(101)
     assert (1, 0) not in shop.went
     shop.tell(facts.ExecutorLost(ExecutorId(2), "gone"))
+    assert shop.went[102, 0] == 1  # it had run there, and is tried again first
+    shop.end(102)
     assert shop.went[1, 0] == 1
 
 
@@ -362,7 +364,7 @@ def test_options_are_checked_and_named() -> None:
     policy = load_placement("good-cache-compute:threshold=0.8,by=bytes")
     assert (policy.threshold, policy.by) == (0.8, "bytes")
     for wrong, said in (
-        ("good-cache-compute:limit=1", "its options are: by, window, backlog, threshold, patience"),
+        ("good-cache-compute:limit=1", "its options are: by, window, backlog, patience, threshold"),
         ("good-cache-compute:threshold=2", "threshold"),
         ("good-cache-compute:threshold=many", "threshold"),
         ("fifo:x=1", "it has none"),

@@ -145,6 +145,11 @@ class ArrayRecord(msgspec.Struct, eq=False):
         return self.spec.after
 
     @property
+    def workflow(self) -> int:
+        """The number of the run that it belongs to."""
+        return self.group.workflow.run
+
+    @property
     def has_inputs(self) -> bool:
         """Whether its elements declare files that they read."""
         return self.spec.reads is not None or self.fed_reads

@@ -187,6 +187,11 @@ class TaskRecord:
         return own.after if own is not None else ()
 
     @property
+    def workflow(self) -> int:
+        """The number of the run that it belongs to."""
+        return self.group.workflow.run
+
+    @property
     def has_inputs(self) -> bool:
         """Whether it declares files that it reads and that a host may have already."""
         return self.own is not None and len(self.own.reads) > self.own.fresh

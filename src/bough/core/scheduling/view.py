@@ -15,7 +15,7 @@ from typing import Final, cast
 from bough.core.data.data_index import ORIGIN, DataIndex, HostRecord
 from bough.core.records.array_record import READY, ArrayRecord, Record
 from bough.core.records.executor_record import ExecutorRecord
-from bough.core.records.indexes.affinity_index import AffinityIndex, Unit, has_room
+from bough.core.records.indexes.affinity_index import AffinityIndex, Unit, has_room, key_of
 from bough.core.records.indexes.ready_queue import Entry, LimitTree, ReadyQueue, is_valid
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
@@ -36,6 +36,7 @@ class StateView:
     scan: StateScan | None = None  # the one that has entries of the queues
     offer: Offer | None = None  # the last executor found: a wish that follows it at once is lawful, and is not checked
     offered_element = -1  # of it
+    _kept: ExecutorRecord | None = None  # the executor that was kept for some work, see `keep_for`
 
     def __init__(self, state: State, now: Seconds, random: Random) -> None:
         self._state = state
@@ -150,6 +151,12 @@ class StateView:
         state = self._state
         state.place_again = when if state.place_again is None else min(when, state.place_again)
 
+    def keep_for(self, work: ReadyWork) -> None:
+        """Show the executor with the most free cores that could fit some work as full until the policy was heard."""
+        affinity = self._state.affinity
+        if affinity is not None and self._kept is None and (kept := self.most_free(work.needs)) is not None:
+            self._kept = affinity.roomy.pop(kept.id, None)
+
     @property
     def estimates(self) -> StateDataView | None:
         """As `data`, also if no ready task declares inputs."""
@@ -180,6 +187,10 @@ class StateView:
 
     def give_back(self) -> None:
         """Return to the queues what was looked at; the policy has been heard."""
+        kept, affinity = self._kept, self._state.affinity
+        if kept is not None and affinity is not None:
+            self._kept = None
+            affinity.roomy[kept.id] = kept
         scan = self.scan
         if scan is not None:
             self.scan = None
@@ -259,13 +270,13 @@ class StateDataView:
                     if accept is not None and not accept(match):
                         continue
                     best, best_here, best_priority, offer = match, here, priority, view.offer
-                    if here == unit.total and not priority:
+                    if here == unit.total and not ranked:
                         return best
         if best is not None:
             view.offer, view.offered_element = offer, best.task.element
         return best
 
-    def most_here(self, executor: ExecutorView) -> DataMatch | None:
+    def most_here(self, executor: ExecutorView, accept: Callable[[DataMatch], bool] | None = None) -> DataMatch | None:
         """As `best_here`, of the tasks of whose input no other place has more."""
         affinity, record = self._affinity, self._state.executors[executor.id]
         place = affinity.place_of(record) if has_room(record) else None
@@ -273,8 +284,10 @@ class StateDataView:
             return None
         better: list[tuple[int, Sequence[int]]] = []  # hosts that have more, and the contents of each task
 
-        def accept(found: DataMatch) -> bool:
+        def has_most(found: DataMatch) -> bool:
             unit, here = cast("Unit", found.task), found.here
+            if accept is not None and not accept(found):
+                return False
             if here >= found.total:
                 return True
             if not affinity.can_be_outdone:
@@ -284,8 +297,8 @@ class StateDataView:
             return host < 0
 
         self._refused = False
-        found = self.best_here(executor, accept)
-        if found is None and better and not self._refused and affinity.can_be_outdone:
+        found = self.best_here(executor, has_most)
+        if found is None and better and accept is None and not self._refused and affinity.can_be_outdone:
             affinity.outdone.note(place.name, affinity.wanted_at(place), better)
         return found
 
@@ -355,6 +368,21 @@ class StateDataView:
     def owed(self) -> int:
         """How many turns those that became ready first are owed."""
         return self._affinity.owed
+
+    @property
+    def is_contested(self) -> bool:
+        """Whether several workflows have something ready, or some work had a priority."""
+        if self._affinity.has_priorities:
+            return True
+        roots = iter(self._state.waiting)
+        first = next(roots, None)
+        return first is not None and any(root.share is not first.share for root in roots)
+
+    def first_of(self, work: ReadyWork) -> DataTask | None:
+        """The task of some work that is next in order."""
+        record: Record = work  # type: ignore[assignment] # what a policy sees as work is a record
+        element = record.next_range(1)[0] if isinstance(record, ArrayRecord) else 0
+        return self._affinity.units.get(key_of(record, element))
 
     def waiting(self) -> Iterator[DataTask]:
         """Ready tasks with declared inputs, in the order they became ready."""

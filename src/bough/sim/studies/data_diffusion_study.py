@@ -89,8 +89,7 @@ def policies_of(run: DiffusionRun) -> Policies:
     """Its policies, with Falkon's rules or as they are; a window is as much smaller as all else."""
     text = run.policy
     if run.rules == "falkon" and text != FA:
-        text += f"{',' if ':' in text else ':'}window={WINDOW // run.scale},backlog=no"
-        text += "" if text.startswith(MCU) else ",patience=0"
+        text += f"{',' if ':' in text else ':'}window={WINDOW // run.scale},backlog=no,patience=0"
     policies = load_policies(text, "all-at-once")
     return msgspec.structs.replace(policies, provisioning=Provisioner(OneAfterTheOther())) if run.gap else policies
 

@@ -26,7 +26,7 @@ from msgspec import Meta
 
 from bough.model.bounds import Duration
 from bough.model.ids import Seconds
-from bough.policy.data_scheduling import at_data, first_that_takes, overdue, overtaken, unheld_anywhere, wish_for
+from bough.policy.data_scheduling import at_data, first_that_takes, in_turn, overdue, unheld_anywhere, wish_for
 from bough.policy.interface import DataNeeds, DataTask, DataView, ExecutorView, Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order
 
@@ -55,7 +55,7 @@ class Bough(msgspec.Struct, frozen=True):
         return in_order(view) if data is None or not data.is_known else self._place(view, data)
 
     def _place(self, view: View, data: DataView) -> Iterator[Place]:
-        yield from overtaken(data)
+        yield from in_turn(view, data, data.best_here, waits=True)
         yield from at_data(data)
         if view.has_room:
             yield from unheld_anywhere(view, data)

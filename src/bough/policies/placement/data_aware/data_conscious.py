@@ -26,7 +26,7 @@ from msgspec import Meta
 
 from bough.model.bounds import Duration
 from bough.model.ids import Seconds
-from bough.policy.data_scheduling import overdue, plain_first, wish_for
+from bough.policy.data_scheduling import in_turn, overdue, plain_first, wish_for
 from bough.policy.interface import DataMatch, DataNeeds, DataTask, DataView, ExecutorView, Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order
 
@@ -64,6 +64,7 @@ class DataConscious(msgspec.Struct, frozen=True):
 
     def _place(self, view: View, data: DataView) -> Iterator[Place]:
         yield from overdue(view, data, self.hold)
+        yield from in_turn(view, data, data.best_here, waits=True)
         next_ones = data.next_arrivals(self.arrivals + 1)
         for executor in view.executors():
             while data.has_room(executor) and (task := self._best(view, data, executor, next_ones)) is not None:

@@ -11,8 +11,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from bough.model.bounds import Duration
-from bough.policy.data_scheduling import at_data, at_most_data
+from bough.policy.data_scheduling import at_data, at_most_data, in_turn
 from bough.policy.falkon_dispatch import FalkonOptions, max_cache_hit
 from bough.policy.interface import DataView, Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order, while_room
@@ -24,7 +23,6 @@ class GoodCacheCompute(FalkonOptions, frozen=True):
     """See the module."""
 
     threshold: Annotated[float, Meta(ge=0, le=1)] = 0.9
-    patience: Duration = 600.0  # after so many seconds a task goes anywhere; 0: never
 
     def rank(self, work: ReadyWork, /) -> float:
         """The order of submission."""
@@ -36,6 +34,7 @@ class GoodCacheCompute(FalkonOptions, frozen=True):
         return in_order(view) if data is None else self._place(view, data)
 
     def _place(self, view: View, data: DataView) -> Iterator[Place]:
+        yield from in_turn(view, data, data.most_here, waits=True)
         yield from at_most_data(data)
         if view.has_room and view.busy_share() < self.threshold:
             yield from at_data(data)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bough.model.bounds import Duration
 from bough.policy.falkon_dispatch import FalkonOptions, max_cache_hit
 from bough.policy.interface import Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order
@@ -15,8 +14,6 @@ from bough.policy.list_scheduling import in_order
 
 class MaxCacheHit(FalkonOptions, frozen=True):
     """See the module."""
-
-    patience: Duration = 600.0  # after so many seconds a task goes anywhere; 0: never
 
     def rank(self, work: ReadyWork, /) -> float:
         """Work without inputs stands first: it waits for no place."""

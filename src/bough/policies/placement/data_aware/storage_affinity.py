@@ -4,6 +4,7 @@ Source: Santos-Neto et al., `spec/storage-affinity.md` 3.1 and 3.2: affinity is 
 that a site holds. A task is never held back for a busy site, so data spreads over executions. `affinity=frozen` counts
 what a site held when the job began, `live` (the default) what it holds now. `tie` says which site is next among equals:
 the last one (as the printed algorithm), a random one, each in turn, or the one with the most idle executors.
+A task that is overtaken by one that became ready `patience` seconds later has a turn for that; 0: none has.
 The second phase, replication of running tasks, belongs to the family `replication`.
 """
 
@@ -15,7 +16,8 @@ from typing import Literal
 
 import msgspec
 
-from bough.policy.data_scheduling import wish_for
+from bough.model.bounds import Duration
+from bough.policy.data_scheduling import in_turn, wish_for
 from bough.policy.interface import DataMatch, DataNeeds, DataTask, DataView, ExecutorView, Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order, while_room
 
@@ -30,11 +32,12 @@ class StorageAffinity(msgspec.Struct, frozen=True):
 
     affinity: Literal["live", "frozen"] = "live"
     tie: Tie = "last"
+    patience: Duration = 600.0
 
     @property
     def data_needs(self) -> DataNeeds:
         """What the core keeps for it."""
-        return DataNeeds(place="site", frozen=self.affinity == "frozen")
+        return DataNeeds(place="site", frozen=self.affinity == "frozen", patience=self.patience)
 
     def rank(self, work: ReadyWork, /) -> float:
         """The order of submission."""
@@ -46,6 +49,7 @@ class StorageAffinity(msgspec.Struct, frozen=True):
         return in_order(view) if data is None else self._place(view, data)
 
     def _place(self, view: View, data: DataView) -> Iterator[Place]:
+        yield from in_turn(view, data, data.best_here, waits=False)
         yield from self._by_affinity(view, data, _idle(view))
         sites, turn = _idle(view), 0
         while sites:

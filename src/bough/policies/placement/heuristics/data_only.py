@@ -1,6 +1,7 @@
 """Data-only: each idle executor gets the task with the most bytes at its host, and nothing is replicated.
 
 An ablation of storage affinity, `spec/storage-affinity.md` 3.7: data reuse without the second phase. No estimates.
+A task that is overtaken by one that became ready `patience` seconds later has a turn for that; 0: none has.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from typing import Literal
 
 import msgspec
 
-from bough.policy.data_scheduling import at_data
+from bough.model.bounds import Duration
+from bough.policy.data_scheduling import at_data, in_turn
 from bough.policy.interface import DataNeeds, DataView, Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order, while_room
 
@@ -19,11 +21,12 @@ class DataOnly(msgspec.Struct, frozen=True):
     """See the module."""
 
     place_of_data: Literal["host", "site"] = "site"
+    patience: Duration = 600.0
 
     @property
     def data_needs(self) -> DataNeeds:
         """What the core keeps for it."""
-        return DataNeeds(place=self.place_of_data)
+        return DataNeeds(place=self.place_of_data, patience=self.patience)
 
     def rank(self, work: ReadyWork, /) -> float:
         """The order of submission."""
@@ -36,5 +39,6 @@ class DataOnly(msgspec.Struct, frozen=True):
 
 
 def _place(view: View, data: DataView) -> Iterator[Place]:
+    yield from in_turn(view, data, data.best_here, waits=False)
     yield from at_data(data)
     yield from while_room(view)
