@@ -257,6 +257,11 @@ class CommandPlan:
         from bough.movers.local import expand  # few commands have patterns
 
         found = expand(absolute(text, self.cwd))
+        if not found:
+            raise InvalidWorkload(
+                f"no file matches {text!r:.60} now: a pattern stands for the files that are there when you submit;"
+                " name the files, or submit their reader when the task that makes them has ended"
+            )
         base = "" if text.startswith("/") else self.cwd.rstrip("/") + "/"
         return [path.removeprefix(base) for path in found]
 
