@@ -115,6 +115,13 @@ def test_what_is_wrong_is_said_in_one_line(bough: Call, flat: Path, words: tuple
     assert err.count("\n") == 1
 
 
+def test_the_lines_of_a_python_script_are_no_tasks(bough: Call, flat: Path) -> None:
+    Path("script.py").write_text("import bough\nprint(bough)\n")
+    code, _, err = bough("simulate", "script.py", "--cores", "2", "--seconds", "1s")
+    assert code == 2
+    assert "submits by itself" in err
+
+
 def test_a_task_of_which_no_time_is_known_is_named(bough: Call, flat: Path) -> None:
     flat.write_text("true\n")
     code, _, err = bough("simulate", "list.txt", "--cores", "1")
@@ -265,3 +272,43 @@ def test_describe_names_redundant_edges(bough: Call, tmp_path: Path, monkeypatch
     assert (code, err) == (0, "")
     assert "c need not wait for a" in out
     assert bough("describe", "--check", "--seconds", "soon", "list.txt")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--check", "--seconds", "5s", "list.txt"),
+        ("--check", "list.txt", "--seconds", "5s"),
+        ("list.txt", "--check", "--seconds", "5s"),
+        ("--check", "wave.py", "2", "--seconds", "5s"),
+    ],
+)
+def test_the_options_of_a_check_stand_before_or_behind_the_file(
+    bough: Call, flat: Path, words: tuple[str, ...]
+) -> None:
+    Path("wave.py").write_text(WAVE)
+    flat.write_text("a: :: true\nb: after=a :: true\nc: after=a,b :: true\n")
+    code, out, err = bough("describe", *words)
+    assert (code, err) == (0, "")
+    assert "redundant" in out or "need not wait" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--check", "--to", "dot", "list.txt"), "--check and --to exclude each other"),
+        (("list.txt", "--check", "--to", "dot"), "--check and --to exclude each other"),
+        (("list.txt", "--seconds", "5s"), "--seconds goes with --check"),
+        (("list.txt", "--check", "--seconds"), "--seconds"),
+        (("list.txt", "--check", "--seconds", "soon"), "--seconds 'soon' is no time"),
+        (("list.txt", "--chekc"), "takes no arguments: --chekc"),
+        (("--run", "x", "--check"), "leave --check"),
+    ],
+)
+def test_options_of_describe_that_do_not_fit_are_refused_in_one_line(
+    bough: Call, flat: Path, words: tuple[str, ...], said: str
+) -> None:
+    code, _, err = bough("describe", *words)
+    assert code == 2
+    assert said in err
+    assert err.count("\n") == 1

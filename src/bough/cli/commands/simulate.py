@@ -16,7 +16,6 @@ from msgspec import Meta
 
 from bough.cli.option_values import count, path_name
 from bough.cli.output import Output
-from bough.cli.runs.workflow_files import File, read_text
 from bough.cli.simulation_tables import (
     SHOWN,
     replay_lines,
@@ -28,6 +27,7 @@ from bough.cli.simulation_tables import (
     what_changed,
 )
 from bough.cli.targets.locate import HOME, JOURNAL
+from bough.describe.workflow_files import read_text
 from bough.errors import UserError
 from bough.model.bounds import LONGEST, Count, read_number, within
 from bough.model.ids import read_seconds
@@ -47,14 +47,11 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "bough simulate montage.json --cores 64 --policy fifo,sjf",
-    "bough simulate workflow.txt --platform lab.toml --seconds 90s",
-    "bough simulate montage.json --platform lab.toml --policy fifo,sjf --seeds 20 --noise 0.2 --json",
-    "bough simulate --workload moldyn --cores 216 --policy fifo,ljf --information 0.3",
+    "bough simulate workflow.txt --platform lab.toml --seconds 90s --seeds 20 --noise 0.2 --json",
     "bough simulate montage.json --platform lab.toml --policy good-cache-compute:threshold=0.9,window=5,fifo",
-    "bough simulate montage.json --platform lab.toml --policy workqueue --replication none,wqr,tail",
     "bough simulate montage.json --platform grid.toml --policy storage-affinity+storage-affinity,workqueue+wqr",
-    "bough simulate .bough/survey --cores 16",
-    "bough simulate montage.json --cores 16 --policy fifo,heft --gantt montage.svg --html montage.html",
+    "bough simulate --workload moldyn --cores 216 --policy workqueue --replication none,wqr,tail --information 0.3",
+    "bough simulate .bough/survey --cores 16 --policy fifo,heft --gantt survey.svg --html survey.html",
     "bough simulate --replay .bough/survey",
     "bough simulate --replay .bough/survey:2 --policy ljf,heft --scale-hosts 2 --scale-link 0.5",
 )
@@ -145,13 +142,13 @@ def run(args: argparse.Namespace, output: Output) -> int:
         return 0
     if (args.file is None) == (args.workload is None):
         raise UserError("give a workflow file, --workload NAME, or --replay STORE for a run that was")
-    from bough.analysis.recorded_workloads import workload_of
-
     platform = _platform(args)
     if args.workload is not None:
         _refuse(args, ("args", "seconds"), "a published application says what its tasks take")
         workload = application(args.workload)
     else:
+        from bough.analysis.recorded_workloads import workload_of
+
         workload = workload_of(_graph(args.file, args.args or ""), unknown=_seconds(args.seconds, "--seconds", LONGEST))
     report = _report(args, workload, platform)
     if args.gantt or args.html:
@@ -273,26 +270,22 @@ def _replay(args: argparse.Namespace, output: Output) -> int:
 
 def _graph(path: str, words: str) -> TaskGraph:
     """What a file says, or what a store has recorded."""
-    if is_store(path):
-        return recorded_graph(path)
-    from bough.describe.task_graph import of_plan
+    from bough.analysis.workload_files import described_graph, is_store
 
+    if is_store(path):
+        if words:
+            raise UserError("--args is of a description script, and a store has none; leave --args out")
+        return recorded_graph(path)
     try:
         said = shlex.split(words)
     except ValueError as error:
         raise UserError(f"--args {words!r}: {error}") from None
-    file = File(path, said)
-    return of_plan(file.plan(said), file.stem)
-
-
-def is_store(path: str) -> bool:
-    """Whether this is the journal of a run, or the folder that holds one."""
-    return os.path.basename(path) == JOURNAL or os.path.isfile(os.path.join(path, JOURNAL))
+    return described_graph(path, said)
 
 
 def recorded_graph(text: str) -> TaskGraph:
     """A run, by its name, its store or its journal, and its number if that is not the last one."""
-    from bough.cli.commands.describe import read_record
+    from bough.analysis.run_records import read_record
     from bough.cli.targets.jobs_database import open_database
     from bough.cli.targets.selection import choose_run
 
@@ -310,7 +303,7 @@ def recorded_graph(text: str) -> TaskGraph:
         server=None,
     )
     with open_database(asked) as database:
-        return read_record(database, choose_run(database, asked))
+        return read_record(database, choose_run(database, asked), database.label)
 
 
 def _factor(option: str, text: str | None) -> float:
