@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import groupby
-from operator import itemgetter
+from operator import index, itemgetter
 from random import Random
 from statistics import fmean
 from typing import Annotated, Any, Literal, NamedTuple, Protocol
@@ -80,7 +80,7 @@ def simulate(
     """
     _check_kinds(workload, platform)
     names = compared(policies, replication)
-    seeds = within("seeds", seeds, _Seeds)
+    seeds = within("seeds", index(seeds) if hasattr(seeds, "__index__") else seeds, _Seeds)  # NumPy's too
     noise = within("noise", noise, _Share)
     patience = within("patience", patience, _Patience)
     if isinstance(information, str) and information not in ("measured", "perfect"):

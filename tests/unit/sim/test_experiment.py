@@ -150,3 +150,11 @@ def test_what_cannot_be_simulated_is_said(wrong: dict[str, Any], said: str) -> N
 def test_a_text_is_a_list_of_policies_as_on_the_command_line() -> None:
     assert simulate(FORK, one_site(2), "fifo") == simulate(FORK, one_site(2), ["fifo"])
     assert [row.policy for row in simulate(FORK, one_site(2), "fifo,sjf").rows()] == ["fifo", "sjf"]
+
+
+def test_seeds_are_any_whole_number() -> None:
+    class Three:  # as those of NumPy
+        def __index__(self) -> int:
+            return 3
+
+    assert len(simulate(FORK, one_site(2), "fifo", seeds=Three()).runs) == 3  # type: ignore[arg-type]
