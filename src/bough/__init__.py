@@ -36,7 +36,7 @@ _HOMES = {
     "NotRun": "bough.errors",
 }
 
-_MODULES = ("driver", "monitors", "sim")
+_MODULES = ("analysis", "driver", "monitors", "sim")
 
 
 def __getattr__(name: str) -> object:

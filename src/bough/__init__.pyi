@@ -1,3 +1,4 @@
+from bough import analysis as analysis
 from bough import monitors as monitors
 from bough import sim as sim
 from bough.api.futures.array import Array as Array

@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from bough.analysis.picture_folder import make_picture_folder
 from bough.errors import SiteError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def draw(folder: str, found: Results) -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise SiteError("pictures need matplotlib: pip install 'bough[plot]'") from error
-    os.makedirs(folder, exist_ok=True)
+    make_picture_folder(folder)
     first = {name: runs[0] for name, runs in found.items()}
     figure = Figure(figsize=(10, 2.1 * len(first)), layout="constrained")
     for axes, (name, measured) in zip(figure.subplots(len(first), 1, squeeze=False)[:, 0], first.items(), strict=True):

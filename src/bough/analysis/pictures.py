@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from bough.analysis.picture_folder import make_picture_folder
 from bough.analysis.run_report import Analysis, RunInterval
 from bough.errors import SiteError, UserError
 
@@ -35,7 +36,7 @@ def draw(path: str, one: Analysis, other: Analysis | None = None, seconds: float
     else:
         lower.set_xlim(left=0)
     folder = os.path.dirname(os.path.abspath(path))
-    os.makedirs(folder, exist_ok=True)
+    make_picture_folder(folder)
     figure.savefig(path, dpi=150)
 
 

@@ -21,6 +21,7 @@ from bough.errors import UserError
 from bough.model.ids import Seconds
 from bough.sim.experiment import SimulatedHost, run_on_hosts
 from bough.sim.experiment_report import Outcome
+from bough.sim.policy_watch import PATIENCE
 from bough.sim.schedule import Interval
 from bough.sim.workload import SimulatedTask, Workload
 
@@ -34,6 +35,7 @@ class ActualTask(msgspec.Struct, frozen=True):
     start: Seconds
     end: Seconds
     host: str = ""
+    id: str = ""  # as people name it: 12, or 5.7 for an element of an array
 
 
 class Calibration(msgspec.Struct, frozen=True):
@@ -68,6 +70,7 @@ class RecordedRun(msgspec.Struct, frozen=True):
 class TaskPrediction(msgspec.Struct, frozen=True):
     """One task, predicted and as it was."""
 
+    id: str  # as people name it
     name: str
     start: Seconds
     end: Seconds
@@ -129,7 +132,7 @@ def recorded_run(graph: TaskGraph) -> RecordedRun:
         tasks.append(msgspec.structs.replace(simulated, seconds=seconds, template=template, reads=(), writes=()))
         if task.started is not None and not task.is_joint and task.seconds is not None:
             start = task.started - origin
-            actual[place] = ActualTask(task.name, start, start + task.seconds, task.host)
+            actual[place] = ActualTask(task.name, start, start + task.seconds, task.host, task.id)
     executors = [
         RunExecutor(one.id, one.site, one.host, one.cores, one.memory, one.joined - origin, _since(one.left, origin))
         for one in graph.executors
@@ -188,10 +191,12 @@ def predict(
     cores: float | None = None,
     seed: int = 1,
     calibration: Calibration | None = None,
+    patience: Seconds = PATIENCE,
 ) -> Prediction:
     """Run it again: with another policy, times as many executors, links times as fast, or one executor of some cores.
 
-    Tasks are compared one by one if nothing but the policy differs.
+    A policy may name a replication policy behind a plus (`bough.sim.policy_texts`). Tasks are compared one by one if
+    nothing but the policy differs.
     """
     if not 0 < hosts <= 1000 or not 0 < link <= 1e6:
         raise UserError(f"times {hosts:g} as many hosts with links times {link:g} as fast: say positive numbers")
@@ -209,7 +214,7 @@ def predict(
         SimulatedHost(one.site or "site", one.host, one.cores, max(said.startup, one.joined), _leaves(one, run))
         for one in executors
     ]
-    outcome, ran = run_on_hosts(workload, there, policy or run.policy, seed, run.arrivals)
+    outcome, ran = run_on_hosts(workload, there, policy or run.policy, seed, run.arrivals, patience=patience)
     unchanged = hosts == 1 and link == 1 and cores is None
     names = {number: one.host for number, one in enumerate(executors, 1)}
     compared = []
@@ -217,9 +222,8 @@ def predict(
         got = ran.get(place + 1)
         if got is not None:
             start = got.start + said.overhead
-            compared.append(
-                TaskPrediction(was.name, start, got.end, names.get(got.executor, ""), was.start, was.end, was.host)
-            )
+            host = names.get(got.executor, "")
+            compared.append(TaskPrediction(was.id, was.name, start, got.end, host, was.start, was.end, was.host))
     return Prediction(
         policy or run.policy,
         sum(one.cores for one in executors),

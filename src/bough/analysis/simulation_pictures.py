@@ -167,8 +167,8 @@ def _plain(text: str) -> str:
 
 
 def _write(path: str, data: bytes) -> None:
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     try:
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         with open(path, "wb") as file:
             file.write(data)
     except OSError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from bough.analysis.picture_folder import make_picture_folder
 from bough.errors import SiteError
 from bough.sim.studies.study_rows import StudyFigure
 
@@ -19,7 +20,7 @@ def draw_figures(folder: str, figures: Sequence[StudyFigure]) -> list[str]:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise SiteError("pictures need matplotlib: pip install 'bough[plot]'") from error
-    os.makedirs(folder, exist_ok=True)
+    make_picture_folder(folder)
     palette = colormaps["tab10"].colors  # type: ignore[attr-defined]
     written = []
     for figure in figures:

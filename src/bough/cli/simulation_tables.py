@@ -77,10 +77,11 @@ def report_tables(report: Report) -> Iterator[_Table]:
     rows = report.rows()
     seeds = len({run.seed for run in report.runs})
     many = f", {counted(seeds, 'seed')}" if seeds > 1 else ""
-    title = f"{report.workload}: {counted(report.tasks, 'task')} on {report.cores:g} cores{many}"
+    with_files = [row for row in rows if row.data is not None]
+    shared = f"; two or more tasks read {report.shared:.1%} of the bytes" if with_files else ""
+    title = f"{report.workload}: {counted(report.tasks, 'task')} on {report.cores:g} cores{many}{shared}"
     yield title, _rows(rows, [column for column in _TIMES if seeds > 1 or column[0] != "+-"])
     yield "resources", _rows(rows, _RESOURCES)
-    with_files = [row for row in rows if row.data is not None]
     if with_files:
         head = ("policy", "delivery", *(name for name, _ in _FILES))
         body = [(row.policy, show_seconds(row.delivery), *(show(row.data) for _, show in _FILES)) for row in with_files]
@@ -107,7 +108,7 @@ def _lines(tables: Iterable[_Table]) -> Iterator[str]:
 
 # --- a run that was -----------------------------------------------------------------------------------
 
-_SHOWN = 10  # tasks whose prediction was furthest off
+SHOWN = 10  # tasks whose prediction was furthest off
 
 
 def replay_value(was: RecordedRun, again: Prediction, others: Sequence[Prediction]) -> dict[str, object]:
@@ -143,7 +144,7 @@ def what_changed(hosts: float, link: float) -> list[str]:
 
 
 def replay_tables(
-    was: RecordedRun, again: Prediction, others: Sequence[Prediction], hosts: float, link: float
+    was: RecordedRun, again: Prediction, others: Sequence[Prediction], hosts: float, link: float, *, shown: int = SHOWN
 ) -> Iterator[_Table]:
     """What people read: the makespan, the tasks that were furthest off, and what would be if."""
     said = was.calibration
@@ -158,14 +159,16 @@ def replay_tables(
             ("Bough itself, until the first task", f"{said.startup:.3f} s", "", ""),
         ],
     )
-    worst = sorted(again.tasks, key=lambda one: -abs(one.error))[:_SHOWN]
-    left = f"; {len(again.tasks) - len(worst)} were closer, --json has them all"
+    worst = sorted(again.tasks, key=lambda one: -abs(one.error))[:shown]
+    left = len(again.tasks) - len(worst)
+    closer = f"; {counted(left, 'task')} more, --tasks {len(again.tasks)} or --json shows all" if left else ""
     yield (
-        f"tasks that were furthest off{left if len(again.tasks) > len(worst) else ''}",
+        f"task by task, those first that were furthest off{closer}",
         [
-            ("task", "start", "end", "actual start", "end", "error of end"),
+            ("task", "name", "start", "end", "actual start", "end", "error of end"),
             *(
                 (
+                    one.id,
                     one.name,
                     *(f"{when:.3f}" for when in (one.start, one.end, one.actual_start, one.actual_end)),
                     f"{one.error:+.3f} s",
@@ -195,10 +198,10 @@ def replay_tables(
 
 
 def replay_lines(
-    was: RecordedRun, again: Prediction, others: Sequence[Prediction], hosts: float, link: float
+    was: RecordedRun, again: Prediction, others: Sequence[Prediction], hosts: float, link: float, *, shown: int = SHOWN
 ) -> Iterator[str]:
     """For people."""
-    yield from _lines(replay_tables(was, again, others, hosts, link))
+    yield from _lines(replay_tables(was, again, others, hosts, link, shown=shown))
 
 
 def _rows(rows: Sequence[PolicyRow], columns: Sequence[_Column]) -> list[tuple[str, ...]]:

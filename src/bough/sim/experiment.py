@@ -12,21 +12,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import groupby
-from operator import itemgetter
+from operator import index, itemgetter
 from random import Random
 from statistics import fmean
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 import msgspec
+from msgspec import Meta
 
 from bough.core.machine import Machine
 from bough.errors import InternalError, UserError
+from bough.model.bounds import shown, within
 from bough.model.events.facts import ExecutorJoined, ExecutorLost, PilotAsked, Submitted
 from bough.model.ids import ExecutorId, Seconds
 from bough.model.sites.resources import Needs
 from bough.model.sites.site_specs import SiteSpec
 from bough.model.tasks import ArraySpec, TaskSpec
-from bough.policies.policy_registry import load_policies
+from bough.policies.policy_registry import NO_REPLICATION, PROVISIONING, load_provisioning
 from bough.sim.data.measured_attempts import Measured
 from bough.sim.data.simulated_data import SimulatedData
 from bough.sim.experiment_report import DataMeasures, Outcome, Report, hours, percentile
@@ -34,14 +36,16 @@ from bough.sim.platforms.batch_waits import failures, recorded, sampled
 from bough.sim.platforms.platform import Platform
 from bough.sim.platforms.simulated_executor import ExecutorTraits, Fate, SimulatedExecutor
 from bough.sim.platforms.simulated_site import SimulatedSite, after
-from bough.sim.policy_watch import PATIENCE
+from bough.sim.policy_texts import compared, load_compared
+from bough.sim.policy_watch import MOST_PATIENCE, PATIENCE
 from bough.sim.schedule import Interval, concurrency, intervals
 from bough.sim.simulation import Simulation
 from bough.sim.workload import Workload
 
-_MOST_PATIENCE: Seconds = 1e6
-
 Information = Literal["measured", "perfect"] | float
+_Seeds = Annotated[int, Meta(ge=1, le=100_000)]
+_Share = Annotated[float, Meta(ge=0, le=10)]  # of a time, by which another one differs from it
+_Patience = Annotated[float, Meta(ge=0, le=MOST_PATIENCE)]
 
 
 class Mapper(Protocol):
@@ -54,46 +58,76 @@ class Mapper(Protocol):
 def simulate(
     workload: Workload,
     platform: Platform,
-    policies: Iterable[str],
+    policies: str | Iterable[str],
     *,
     seeds: int = 1,
     noise: float = 0.0,
     information: Information = "measured",
+    replication: str | Iterable[str] = NO_REPLICATION,
+    provisioning: str | None = None,
     patience: Seconds = PATIENCE,
     session: Mapper | None = None,
 ) -> Report:
     """Run a workload under each policy and seed; `noise` 0.1: real times are 10 % off what was expected, about.
 
+    `policies` and `replication`: names, or a text as on the command line ("fifo,workqueue+wqr"); see
+    `bough.sim.policy_texts`. Every policy that says nothing of replication runs with each of `replication`.
     `information` is what policies know of run times: "measured" of the template so far, "perfect", or how far
     estimates are off the truth (0.3: about 30 %).
+    `provisioning`: how many pilots are asked for, of sites with a queue; None: as a server does by default.
     `patience`: real seconds that a policy may take for one answer before its run is ended; 0: as many as it takes.
     `session`: the runs are tasks of it; the report is the same, to the byte.
     """
-    names = list(dict.fromkeys(policies))
-    if not names:
-        raise UserError("no policy is named; say one, such as fifo")
-    if not 1 <= seeds <= 100_000:
-        raise UserError(f"{seeds} seeds: say at least 1 and at most 100000")
-    if not 0 <= noise <= 10:
-        raise UserError(f"a noise of {noise:g}: say 0 to 10, where 0.1 is ten per cent")
-    if not 0 <= patience <= _MOST_PATIENCE:
-        raise UserError(f"a patience of {patience:g} s: say 0 to {_MOST_PATIENCE:g}")
-    if not isinstance(information, str) and not 0 <= information <= 10:
-        raise UserError(f"estimates that are {information:g} off: say 0 to 10, where 0.1 is ten per cent")
-    for name in names:
-        load_policies(name)  # an unknown one is said before anything runs
+    _check_kinds(workload, platform)
+    names = compared(policies, replication)
+    seeds = within("seeds", index(seeds) if hasattr(seeds, "__index__") else seeds, _Seeds)  # NumPy's too
+    noise = within("noise", noise, _Share)
+    patience = within("patience", patience, _Patience)
+    if isinstance(information, str) and information not in ("measured", "perfect"):
+        raise UserError(f"information is {shown(information)}; say measured, perfect, or how far they are off: 0.3")
+    if not isinstance(information, str):
+        information = within("information", information, _Share)
+    if provisioning is not None:
+        load_provisioning(provisioning)
+        if all(site.queue is None for site in platform.site.values()):
+            raise UserError(
+                f"provisioning {provisioning}: no site of the platform has a queue, so that no pilot is asked for;"
+                " give a site queue = {wait = 60}, or leave provisioning out"
+            )
     needed = max((task.cores for task in workload.tasks), default=0.0)
     largest = max(site.cores for site in platform.site.values())
     if needed > largest:
         raise UserError(f"a task of {workload.name} needs {needed:g} cores, and no host has more than {largest:g}")
     wanted = [(name, seed) for seed in range(1, seeds + 1) for name in names]
-    once = partial(run_once, workload, platform, noise=noise, information=information, patience=patience)
+    once = partial(
+        run_once,
+        workload,
+        platform,
+        noise=noise,
+        information=information,
+        provisioning=provisioning or PROVISIONING,
+        patience=patience,
+    )
     if session is None:
         runs = [once(name, seed) for name, seed in wanted]
     else:
         runs = list(session.map(once, [name for name, _ in wanted], [seed for _, seed in wanted]))
     tasks = sum(task.cores > 0 for task in workload.tasks)  # others are joints, which do nothing
     return Report(workload.name, tasks, platform.cores, runs, workload.shared_share)
+
+
+def _check_kinds(workload: object, platform: object) -> None:
+    """Whether these are what `simulate` takes: the name of a file is not, since reading one is no part of `sim`."""
+    if not isinstance(workload, Workload):
+        raise UserError(
+            f"{shown(workload)} is no workload; of a workflow file or the store of a run it is made by"
+            " bough.analysis.read_workload(PATH)"
+        )
+    if not isinstance(platform, Platform):
+        raise UserError(
+            f"{shown(platform)} is no platform; one is made by bough.sim.one_site(hosts, cores), and of a TOML text by"
+            " bough.sim.read_platform(TEXT)"
+        )
 
 
 def run_once(
@@ -104,11 +138,21 @@ def run_once(
     noise: float = 0.0,
     *,
     information: Information = "measured",
+    provisioning: str = PROVISIONING,
     patience: Seconds = PATIENCE,
 ) -> Outcome:
     """One policy, one seed."""
     try:
-        return _run(workload, platform, policy, seed, noise, information=information, patience=patience)
+        return _run(
+            workload,
+            platform,
+            policy,
+            seed,
+            noise,
+            information=information,
+            provisioning=provisioning,
+            patience=patience,
+        )
     except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the others
         return Outcome(
             policy, seed, complaint=_line(f"the run did not end: {str(error) or type(error).__name__}"), ended=False
@@ -122,11 +166,22 @@ def trace(
     seed: int = 1,
     noise: float = 0.0,
     *,
+    information: Information = "measured",
+    provisioning: str = PROVISIONING,
     patience: Seconds = PATIENCE,
 ) -> list[tuple[Interval, str]]:
-    """What ran when and on which host, with one policy and seed; tasks with files from the first byte to the last."""
+    """What ran when and on which host in the run of `run_once`; tasks with files from the first byte to the last."""
     try:
-        simulation, executors, _ = _simulated(workload, platform, policy, seed, noise, patience=patience)
+        simulation, executors, _ = _simulated(
+            workload,
+            platform,
+            policy,
+            seed,
+            noise,
+            information=information,
+            provisioning=provisioning,
+            patience=patience,
+        )
     except Exception:  # noqa: BLE001 the report says why
         return []
     hosts = {one.id: one.host for one in executors}
@@ -141,10 +196,18 @@ def _run(
     noise: float,
     *,
     information: Information,
+    provisioning: str,
     patience: Seconds,
 ) -> Outcome:
     simulation, executors, seconds = _simulated(
-        workload, platform, policy, seed, noise, information=information, patience=patience
+        workload,
+        platform,
+        policy,
+        seed,
+        noise,
+        information=information,
+        provisioning=provisioning,
+        patience=patience,
     )
     found = measure(workload, seconds, simulation, executors)
     return msgspec.structs.replace(found, policy=policy, seed=seed)
@@ -157,8 +220,9 @@ def _simulated(
     seed: int,
     noise: float,
     *,
-    information: Information = "measured",
-    patience: Seconds = PATIENCE,
+    information: Information,
+    provisioning: str,
+    patience: Seconds,
 ) -> tuple[Simulation, list[SimulatedExecutor], list[Seconds]]:
     """A run that has ended, its hosts, and what each task took at speed 1."""
     dice = Random(f"workload {seed}")
@@ -171,7 +235,7 @@ def _simulated(
     executors = list(platform.executors(seed))
     data = SimulatedData(workload, platform, seed=seed) if workload.files else None
     sites = _sites(platform, seed)
-    policies = load_policies(policy)
+    policies = load_compared(policy, provisioning)
     estimates: list[Seconds] | None = None
     if information != "measured":
         speeds = {one.host: one.traits.speed for one in executors}
@@ -241,7 +305,13 @@ class SimulatedHost(NamedTuple):
 
 
 def run_on_hosts(
-    workload: Workload, hosts: Sequence[SimulatedHost], policy: str, seed: int, arrivals: Sequence[Seconds]
+    workload: Workload,
+    hosts: Sequence[SimulatedHost],
+    policy: str,
+    seed: int,
+    arrivals: Sequence[Seconds],
+    *,
+    patience: Seconds = PATIENCE,
 ) -> tuple[Outcome, dict[int, Interval]]:
     """Run tasks that arrive when it is said, in ascending order, on hosts of speed 1 that come and go."""
     tasks = workload.tasks
@@ -253,7 +323,8 @@ def run_on_hosts(
         SimulatedExecutor(number, Needs(cores=one.cores), 1.0, one.host, one.site)
         for number, one in enumerate(hosts, 1)
     ]
-    simulation = Simulation(Machine(load_policies(policy), seed=seed), model, ())
+    simulation = Simulation(Machine(load_compared(policy), seed=seed), model, ())
+    simulation.patience = patience
     for executor, host in zip(executors, hosts, strict=True):
         simulation.join(max(0.0, host.joins), executor)
         if host.leaves is not None:

@@ -185,12 +185,21 @@ class Report(msgspec.Struct, frozen=True):
         return pd.DataFrame(made)
 
     def records(self, what: str = "policies") -> list[dict[str, Any]]:
-        """The same as a list of flat dictionaries: without spreads, files in columns of their own."""
+        """The same as a list of flat dictionaries, files in columns of their own.
+
+        Of a policy `NAME_spread` is half of the 95 % confidence interval of NAME. `shared` is of the workload.
+        """
         if what == "policies":
-            return [_flat(row) for row in self.rows()]
+            return [
+                {**_flat(row), **{f"{name}_spread": half for name, half in row.spreads.items()}, "shared": self.shared}
+                for row in self.rows()
+            ]
         if what == "runs":
             derived: tuple[str, ...] = ("ratio", "slowdown", "execution_share")
-            return [{**_flat(run), **{name: getattr(run, name) for name in derived}} for run in self.runs]
+            return [
+                {**_flat(run), **{name: getattr(run, name) for name in derived}, "shared": self.shared}
+                for run in self.runs
+            ]
         if what == "differences":
             return [{**_flat(one), "is_clear": one.is_clear} for one in self.differences()]
         raise UserError(f"there is no frame of {what!r}; say policies, runs or differences")
@@ -233,19 +242,12 @@ def _row(policy: str, runs: Sequence[Outcome]) -> PolicyRow:
         return fmean(values) if values else 0.0
 
     data = None
-    if any(run.data is not None for run in good):
-        kept = [run.data for run in good if run.data is not None]
-        data = DataRow(
-            fmean(one.hits for one in kept),
-            fmean(one.peer_hits for one in kept),
-            fmean(one.local for one in kept),
-            fmean(one.joined for one in kept),
-            fmean(one.store for one in kept),
-            fmean(one.peer for one in kept),
-            fmean(one.origin for one in kept),
-            fmean(one.moved for one in kept),
-            fmean(one.network_waste for one in kept),
-        )
+    kept = [run.data for run in good if run.data is not None]
+    if kept:
+        columns = DataRow.__struct_fields__
+        read = {name: [float(getattr(one, name.removeprefix("bytes_"))) for one in kept] for name in columns}
+        spreads |= {name: half_interval(values) for name, values in read.items()}
+        data = DataRow(**{name: fmean(values) for name, values in read.items()})
     makespan = mean("makespan")
     return PolicyRow(
         policy=policy,

@@ -19,6 +19,7 @@ from bough.errors import UserError
 from bough.model.ids import Seconds
 
 PATIENCE: Seconds = 60.0
+MOST_PATIENCE: Seconds = 1e6
 _LOOKS = 8  # in the time that a policy may take, which is measured by them
 _SIGNAL = signal.SIGVTALRM  # alarms of others use SIGALRM and SIGPROF
 _TURN = Machine.turn.__code__

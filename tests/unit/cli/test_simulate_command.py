@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bough.analysis.recorded_workloads import workload_of
+from bough.cli.commands import simulate as simulate_command
 from bough.describe.formats import Source, find_reader, read
-from bough.describe.task_graph import of_plan
+from bough.describe.task_graph import RecordedTask, RunExecutor, TaskGraph, of_plan
 from bough.policies.policy_registry import placement_names
 from bough.sim.experiment import simulate
 from bough.sim.platforms.platform import one_site
@@ -97,6 +99,13 @@ def test_a_platform_from_a_file(bough: Call, flat: Path) -> None:
         (("--cores", "2", "--policy", "fifoo"), "did you mean"),
         (("--cores", "2", "--seconds", "soon"), "--seconds"),
         (("--cores", "2", "--seeds", "0"), "seeds"),
+        (("--cores", "2", "--patience", "-1"), "say 0 to 1e+06 seconds"),
+        (("--cores", "2", "--patience", "1e9"), "say 0 to 1e+06 seconds"),
+        (("--cores", "2", "--policy", "fifo,window=5"), "'window=5' names no policy"),
+        (("--cores", "2", "--replication", "wqrr"), "did you mean"),
+        (("--cores", "2", "--provisioning", "static"), "no site of the platform has a queue"),
+        (("--cores", "2", "--tasks", "3"), "--tasks is of a run that was"),
+        (("--cores", "2", "--gantt", "/proc/none/list.svg"), "/proc/none"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(bough: Call, flat: Path, words: tuple[str, ...], said: str) -> None:
@@ -104,6 +113,13 @@ def test_what_is_wrong_is_said_in_one_line(bough: Call, flat: Path, words: tuple
     assert code == 2
     assert said in err
     assert err.count("\n") == 1
+
+
+def test_the_lines_of_a_python_script_are_no_tasks(bough: Call, flat: Path) -> None:
+    Path("script.py").write_text("import bough\nprint(bough)\n")
+    code, _, err = bough("simulate", "script.py", "--cores", "2", "--seconds", "1s")
+    assert code == 2
+    assert "submits by itself" in err
 
 
 def test_a_task_of_which_no_time_is_known_is_named(bough: Call, flat: Path) -> None:
@@ -164,6 +180,15 @@ def test_pictures_and_pages_are_written(bough: Call, flat: Path) -> None:
         (("--replay", "list.txt"), "no store"),
         (("--replay", "nowhere"), "nowhere"),
         (("--replay", "x", "--cores", "2"), "leave --cores out"),
+        (("--replay", "x", "--workload", "fmri"), "leave --workload out"),
+        (("--replay", "x", "--seeds", "2"), "leave --seeds out"),
+        (("--replay", "x", "--parallel", "2"), "leave --parallel out"),
+        (("--replay", "x", "--noise", "0.1"), "leave --noise out"),
+        (("--replay", "x", "--information", "perfect"), "leave --information out"),
+        (("--replay", "x", "--seconds", "1s"), "leave --seconds out"),
+        (("--replay", "x", "--args", "1"), "leave --args out"),
+        (("--replay", "x", "--provisioning", "static"), "leave --provisioning out"),
+        (("--workload", "fmri", "--cores", "2", "--seconds", "1s"), "leave --seconds out"),
     ],
 )
 def test_a_replay_that_cannot_be_is_refused_in_one_line(
@@ -175,6 +200,71 @@ def test_a_replay_that_cannot_be_is_refused_in_one_line(
     assert err.count("\n") == 1
 
 
+def test_a_policy_has_several_options_and_a_replication_of_its_own(bough: Call, flat: Path) -> None:
+    Path("lab.toml").write_text("[site.a]\nhosts = 2\n[site.b]\nspeed = 0.1\n")
+    said = "good-cache-compute:threshold=0.9,window=5,workqueue+wqr:cap=2,age=1s"
+    words = ("simulate", "list.txt", "--platform", "lab.toml", "--json")
+    code, out, err = bough(*words, "--policy", said, "--replication", "none,tail")
+    assert (code, err) == (0, "")
+    assert [row["policy"] for row in json.loads(out)["policies"]] == [
+        "good-cache-compute:threshold=0.9,window=5",
+        "good-cache-compute:threshold=0.9,window=5+tail",
+        "workqueue+wqr:cap=2,age=1s",
+    ]
+
+
+def test_the_picture_shows_the_schedule_of_the_table(bough: Call, flat: Path) -> None:
+    """sjf knows nothing of the lengths unless it is told, and a slow host's task is run again only with replicas."""
+    flat.write_text("".join(f"t{n}: attr.seconds={9 - n} :: true\n" for n in range(6)))
+    Path("lab.toml").write_text("[site.a]\nhosts = 2\n[site.b]\nspeed = 0.05\n")
+    pages = []
+    for words in ((), ("--information", "perfect"), ("--replication", "wqr")):
+        shown = ("simulate", "list.txt", "--platform", "lab.toml", "--policy", "sjf", *words)
+        assert bough(*shown, "--gantt", "list.svg", "--quiet")[0] == 0
+        pages.append(Path("list.svg").read_bytes())
+    assert len(set(pages)) == 3
+
+
+def test_the_heading_says_which_share_of_the_bytes_is_read_twice(bough: Call, flat: Path) -> None:
+    assert "of the bytes" not in bough("simulate", "list.txt", "--cores", "2")[1]
+    code, out, _ = bough("simulate", "--workload", "stacking:200", "--cores", "4")
+    assert code == 0
+    assert re.search(r"two or more tasks read [0-9.]+% of the bytes", out.partition("\n")[0])
+
+
+def _recorded(count: int) -> TaskGraph:
+    tasks = [
+        RecordedTask(f"5.{n}", "sleep", seconds=1.0 + n, submitted=100.0, started=100.0 + 2 * n, host="h", state="done")
+        for n in range(1, count + 1)
+    ]
+    return TaskGraph("nap", tasks, [], [RunExecutor(1, "lab", "h", 1, 0, 100.0)], "fifo", 99.0, 200.0)
+
+
+def test_a_replay_names_tasks_as_people_do_and_says_how_to_see_all(
+    bough: Call, flat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulate_command, "recorded_graph", lambda text: _recorded(12))
+    code, out, err = bough("simulate", "--replay", "nap")
+    assert (code, err) == (0, "")
+    assert "2 tasks more, --tasks 12 or --json shows all" in out
+    assert len(re.findall(r"^5\.\d+ +sleep ", out, re.MULTILINE)) == 10
+    out = bough("simulate", "--replay", "nap", "--tasks", "12")[1]
+    assert {line.split()[0] for line in out.splitlines() if "sleep" in line} == {f"5.{n}" for n in range(1, 13)}
+    assert "more" not in out
+    said = json.loads(bough("simulate", "--replay", "nap", "--json")[1])
+    assert [one["id"] for one in said["by_task"]] == [f"5.{n}" for n in range(1, 13)]
+
+
+def test_a_replay_asks_what_replicas_would_do(bough: Call, flat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulate_command, "recorded_graph", lambda text: _recorded(3))
+    words = ("simulate", "--replay", "nap", "--json")
+    assert json.loads(bough(*words)[1])["what_if"] == []
+    said = json.loads(bough(*words, "--replication", "wqr,tail")[1])["what_if"]
+    assert [one["policy"] for one in said] == ["fifo+wqr", "fifo+tail"]
+    said = json.loads(bough(*words, "--replication", "wqr", "--policy", "ljf,sjf+none")[1])["what_if"]
+    assert [one["policy"] for one in said] == ["ljf+wqr", "sjf"]
+
+
 def test_describe_names_redundant_edges(bough: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("list.txt").write_text("a: :: true\nb: after=a :: true\nc: after=a,b :: true\n")
@@ -182,3 +272,43 @@ def test_describe_names_redundant_edges(bough: Call, tmp_path: Path, monkeypatch
     assert (code, err) == (0, "")
     assert "c need not wait for a" in out
     assert bough("describe", "--check", "--seconds", "soon", "list.txt")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--check", "--seconds", "5s", "list.txt"),
+        ("--check", "list.txt", "--seconds", "5s"),
+        ("list.txt", "--check", "--seconds", "5s"),
+        ("--check", "wave.py", "2", "--seconds", "5s"),
+    ],
+)
+def test_the_options_of_a_check_stand_before_or_behind_the_file(
+    bough: Call, flat: Path, words: tuple[str, ...]
+) -> None:
+    Path("wave.py").write_text(WAVE)
+    flat.write_text("a: :: true\nb: after=a :: true\nc: after=a,b :: true\n")
+    code, out, err = bough("describe", *words)
+    assert (code, err) == (0, "")
+    assert "redundant" in out or "need not wait" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--check", "--to", "dot", "list.txt"), "--check and --to exclude each other"),
+        (("list.txt", "--check", "--to", "dot"), "--check and --to exclude each other"),
+        (("list.txt", "--seconds", "5s"), "--seconds goes with --check"),
+        (("list.txt", "--check", "--seconds"), "--seconds"),
+        (("list.txt", "--check", "--seconds", "soon"), "--seconds 'soon' is no time"),
+        (("list.txt", "--chekc"), "takes no arguments: --chekc"),
+        (("--run", "x", "--check"), "leave --check"),
+    ],
+)
+def test_options_of_describe_that_do_not_fit_are_refused_in_one_line(
+    bough: Call, flat: Path, words: tuple[str, ...], said: str
+) -> None:
+    code, _, err = bough("describe", *words)
+    assert code == 2
+    assert said in err
+    assert err.count("\n") == 1

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from bough.errors import UserError
 from bough.policies import policy_registry
 from bough.policy.interface import Place, ReadyWork, View
-from bough.sim.experiment import simulate
+from bough.sim.experiment import Information, simulate, trace
 from bough.sim.platforms.platform import one_site, read_platform
 from bough.sim.workload import SimulatedTask, Workload
 
@@ -107,3 +108,53 @@ def test_a_platform_with_more_hosts_and_faster_links() -> None:
     assert (site.nic.bandwidth, site.nic.latency, site.disk_read) == (2e6, 0.5, "1MB/s")
     assert twice.home.bandwidth == 1e6
     assert site.uplink is None
+
+
+MIXED = Workload("mixed", [SimulatedTask(f"t{n}", 1.0 + 7 * n % 11, template="t") for n in range(12)])
+
+
+@pytest.mark.parametrize("policy", ["sjf", "heft", "workqueue+wqr"])
+@pytest.mark.parametrize("information", ["measured", "perfect", 0.8])
+def test_a_trace_is_the_run_that_the_report_tells_of(policy: str, information: Information) -> None:
+    platform = read_platform("[site.a]\nhosts = 3\nspeed = [0.3, 2]\n")
+    (run,) = simulate(MIXED, platform, policy, noise=0.2, information=information).runs
+    traced = trace(MIXED, platform, policy, noise=0.2, information=information)
+    assert max(one.end for one, _ in traced) == run.makespan
+    assert len(traced) == len(MIXED.tasks)
+
+
+def test_information_changes_the_schedule_and_so_the_trace() -> None:
+    ends = {str(know): trace(MIXED, one_site(2), "sjf", information=know) for know in ("measured", "perfect")}
+    assert ends["measured"] != ends["perfect"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"workload": "montage.json"}, r"'montage.json' is no workload.*read_workload"),
+        ({"platform": "lab.toml"}, r"'lab.toml' is no platform.*read_platform"),
+        ({"seeds": "3"}, "seeds is '3'; it must be a whole number"),
+        ({"seeds": 0}, "seeds is 0; it must be a whole number >= 1"),
+        ({"noise": "much"}, "noise is 'much'"),
+        ({"noise": -0.1}, "noise is -0.1"),
+        ({"information": "all"}, "information is 'all'; say measured, perfect"),
+        ({"information": None}, "information is None"),
+        ({"patience": -1}, "patience is -1"),
+    ],
+)
+def test_what_cannot_be_simulated_is_said(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        simulate(**{"workload": FORK, "platform": one_site(2), "policies": "fifo", **wrong})
+
+
+def test_a_text_is_a_list_of_policies_as_on_the_command_line() -> None:
+    assert simulate(FORK, one_site(2), "fifo") == simulate(FORK, one_site(2), ["fifo"])
+    assert [row.policy for row in simulate(FORK, one_site(2), "fifo,sjf").rows()] == ["fifo", "sjf"]
+
+
+def test_seeds_are_any_whole_number() -> None:
+    class Three:  # as those of NumPy
+        def __index__(self) -> int:
+            return 3
+
+    assert len(simulate(FORK, one_site(2), "fifo", seeds=Three()).runs) == 3  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from bough.sim.platforms.platform import one_site, read_platform
 from bough.sim.platforms.simulated_executor import Fate
 from bough.sim.platforms.simulated_site import SimulatedSite, after
 from bough.sim.simulation import Simulation
-from bough.sim.workload import SimulatedTask, Workload
+from bough.sim.workload import SimulatedFile, SimulatedTask, Workload
 
 FORK = Workload(
     "fork",
@@ -216,6 +216,24 @@ def test_frames_have_a_row_for_each_policy_run_or_difference() -> None:
     assert list(frame["policy"]) == ["fifo", "sjf"]
     assert frame["makespan"].tolist() == [55.0, 55.0]
     assert len(report.frame("runs")) == 6
+
+
+def test_every_mean_of_a_frame_has_its_interval_and_the_shared_bytes_stand_beside() -> None:
+    files = [SimulatedFile("shared", 300), SimulatedFile("own", 100)]
+    tasks = [SimulatedTask("a", 10.0, reads=(0, 1)), SimulatedTask("b", 30.0, reads=(0,))]
+    platform = read_platform("[site.a]\nhosts = 2\nspeed = [0.5, 2]\n[home]\nbandwidth = 10\n")
+    report = simulate(Workload("two", tasks, files), platform, ["fifo"], seeds=5, noise=0.3)
+    (row,) = report.records()
+    means = {
+        name for name, value in row.items() if isinstance(value, float) and not name.endswith(("spread", "shared"))
+    }
+    assert means == {name.removesuffix("_spread") for name in row if name.endswith("_spread")}
+    assert row["response_spread"] == half_interval([run.response for run in report.runs]) > 0
+    moved = [run.data.moved for run in report.runs if run.data is not None]
+    assert row["bytes_moved_spread"] == half_interval(moved)
+    assert row["makespan_spread"] == row["spread"]
+    assert row["shared"] == report.shared == 0.75
+    assert {run["shared"] for run in report.records("runs")} == {0.75}
 
 
 def test_hosts_that_come_and_go_are_allocated_while_they_are_there() -> None:

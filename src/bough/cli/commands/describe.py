@@ -1,33 +1,27 @@
 """`bough describe`: what a workflow file says, or what has run, in another form; nothing is submitted.
 
 Forms follow each other: a description script becomes a Makefile, a Makefile a flat list, a flat list the tasks that
-`bough run` submits. `--run` writes a workflow that has run, with its times, machines and files, as WfFormat or DOT:
-elements of arrays are tasks of their own, and those without a row have the mean time of the span they ran in. The jobs
-database knows which files were written; a task is said to read those of the tasks before it that its command names.
-Rule: every form that can be read gives back the same workflow. Nothing is asked per task, so that a run of any size
-takes a handful of questions.
+`bough run` submits. `--run` writes a workflow that has run, with its times, machines and files, as WfFormat or DOT
+(`analysis.run_records`).
+Rule: every form that can be read gives back the same workflow.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bough.cli.option_values import path_name
 from bough.cli.output import Output
-from bough.cli.runs.workflow_files import File, is_script
 from bough.cli.targets.locate import add_server_argument
-from bough.describe.task_graph import GraphNode, Ordering, RecordedTask, RunExecutor, RunMachine, TaskGraph, order
-from bough.errors import UnknownName, UserError
-from bough.model.arrays.array_indices import task_label
+from bough.describe.workflow_files import File, is_script
+from bough.errors import UserError
 from bough.model.bounds import Count, read_number
-from bough.model.ids import number_of
 from bough.model.texts.plurals import counted
 
 if TYPE_CHECKING:
-    from bough.cli.targets.jobs_database import OpenDatabase
     from bough.describe.plan import Plan
     from bough.describe.steps import Step
 
@@ -41,32 +35,37 @@ EXAMPLES = (
     "bough describe --run survey --to wfformat > survey.json",
 )
 _RUN_FORMS = ("wfformat", "dot")  # in which a run can be written
-_TASKS = """select tasks.id, grp, name, length, is_array, indices, state, command, submitted, started, ended, seconds,
-    host, memory, cpu, cores, priority, reused, releases from tasks where run = ? order by id"""
-MOST_TASKS = 2_000_000  # each of them is an object here
-_IN_RUN = "in (select id from tasks where run = ?)"
-Fields = dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the options."""
-    from bough.describe.formats import WRITERS
-
     parser.add_argument(
         "file",
         nargs="?",
         metavar="FILE",
         help="a description script, a Makefile, a flat list, a .dag file or JSON; - for stdin",
     )
-    rest = parser.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="arguments of the script")
+    rest = parser.add_argument(
+        "args",
+        nargs=argparse.REMAINDER,
+        metavar="ARGS",
+        help="arguments of the script, or targets of the Makefile; options stand before a script",
+    )
     rest.required = False
+    _add_form_arguments(parser)
+    parser.add_argument("--node", metavar="NAME", help=argparse.SUPPRESS)  # of a .dag file: the shell text of its jobs
+    _add_run_arguments(parser)
+
+
+def _add_form_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that may also stand behind the file."""
+    from bough.describe.formats import WRITERS
+
     parser.add_argument("--to", metavar="FORM", help=f"write it as {', '.join(WRITERS)} (default: a summary)")
     parser.add_argument(
         "--check", action="store_true", help="name redundant dependencies, and what each supergroup costs by model runs"
     )
     parser.add_argument("--seconds", metavar="TIME", help="with --check: what tasks take that say nothing (1s)")
-    parser.add_argument("--node", metavar="NAME", help=argparse.SUPPRESS)  # of a .dag file: the shell text of its jobs
-    _add_run_arguments(parser)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -85,8 +84,14 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
     if is_script(args.file):
         raise UserError(f"{args.file} is a Python script that submits by itself; what it does shows when it runs")
-    form, words = _form_behind(args.to, args.args)
-    plan = File(args.file).plan(words, note=output.note)
+    file = File(args.file)
+    words = _options_behind(args, file)
+    form = args.to
+    if args.check and form:
+        raise UserError("--check and --to exclude each other; give one")
+    if args.seconds is not None and not args.check:
+        raise UserError("--seconds goes with --check; give both, or leave --seconds out")
+    plan = file.plan(words, note=output.note)
     lowered = steps(plan)  # which finds what is wrong with it
     if args.check:
         return _check(plan, args.seconds, output)
@@ -129,11 +134,31 @@ def _check(plan: Plan, seconds: str | None, output: Output) -> int:
     return 0
 
 
-def _form_behind(form: str | None, words: list[str]) -> tuple[str | None, list[str]]:
-    """`--to FORM` may also stand at the very end, behind the arguments of the file."""
-    if len(words) >= 2 and words[-2] == "--to" and form is None:
-        return words[-1], words[:-2]
-    return form, words
+def _options_behind(args: argparse.Namespace, file: File) -> list[str]:
+    """Read the options that stand behind the file into `args`; what is left are the arguments of the file.
+
+    A script may have options of its own, of the same names: behind one only `--to FORM` at the very end is ours, and
+    `--seconds TIME` if it is checked.
+    """
+    words: list[str] = args.args
+    if file.reader is not None and file.reader.form == "script":
+        last = words[-2] if len(words) >= 2 else ""
+        if last == "--to" and args.to is None:
+            args.to = words[-1]
+        elif last == "--seconds" and args.check and args.seconds is None:
+            args.seconds = words[-1]
+        else:
+            return words
+        return words[:-2]
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
+    _add_form_arguments(parser)
+    try:
+        given, left = parser.parse_known_args(words)
+    except argparse.ArgumentError as error:
+        raise UserError(str(error)) from None
+    args.to, args.seconds = args.to or given.to, args.seconds or given.seconds
+    args.check = args.check or given.check
+    return left
 
 
 def _summary(plan: Plan, lowered: list[Step]) -> dict[str, object]:
@@ -172,6 +197,8 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _show_run(args: argparse.Namespace) -> int:
+    if args.check or args.seconds is not None:
+        raise UserError(f"--run {args.run_of}: --check is of a workflow file; leave --check and --seconds out")
     if args.file is not None:
         raise UserError(f"--run {args.run_of}: a run is described without a file; leave {args.file} out")
     form = args.to or "wfformat"
@@ -182,13 +209,14 @@ def _show_run(args: argparse.Namespace) -> int:
         name, number = args.run_of, ""
     if colon and not number.isdecimal():
         raise UserError(f"--run {args.run_of}: give a name, or a name and the number of a run, such as survey:2")
+    from bough.analysis.run_records import read_record
     from bough.cli.targets.jobs_database import open_database
     from bough.cli.targets.selection import choose_run
 
     run = read_number("the number of the run", number or "0", Count)
     asked = argparse.Namespace(name=name or None, run=run, store=args.store, server=args.server)
     with open_database(asked) as database:
-        record = read_record(database, choose_run(database, asked))
+        record = read_record(database, choose_run(database, asked), database.label)
     if form == "dot":
         from bough.describe.dot import write
 
@@ -199,227 +227,3 @@ def _show_run(args: argparse.Namespace) -> int:
 
     print(wfformat.write(record, version=__version__), end="")
     return 0
-
-
-def read_record(database: OpenDatabase, run: int) -> TaskGraph:
-    """One run of a workflow."""
-    found = database.rows("select name, opened, closed, policy from runs where run = ?", [run])
-    if not found:
-        raise UnknownName(f"{database.label} has no run {run}")
-    record = TaskGraph(str(found[0]["name"] or "workflow"))
-    record.opened, record.closed = _time(found[0]["opened"]), _time(found[0]["closed"])
-    record.policy = str(found[0]["policy"] or "")
-    return _RunReader(database, run, record).read()
-
-
-def _time(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
-
-
-class _RunReader:
-    def __init__(self, database: OpenDatabase, run: int, record: TaskGraph) -> None:
-        self.database = database
-        self.run = run
-        self.record = record
-        self.root = database.root(run)
-        self.paths: dict[int, str] = {}
-        self.numbers: dict[int, int] = {}  # by record: that of its first task
-        self.arrays: set[int] = set()
-        self.tasks: dict[int, RecordedTask] = {}
-        self.ordering = Ordering()
-        self.hosts: dict[int, str] = {}  # by executor
-        self.used: set[int] = set()  # executors that ran something
-
-    def read(self) -> TaskGraph:
-        machines = self._executors()
-        rows = self._ask(_TASKS)
-        at = 1
-        for row in rows:
-            self.numbers[row["id"]] = at
-            at += (row["length"] or 0) if row["is_array"] else 1
-            if row["is_array"]:
-                self.arrays.add(row["id"])
-        if at > MOST_TASKS:
-            raise UserError(f"run {self.run} has {at - 1} tasks; a file is written of at most {MOST_TASKS}")
-        waits, element_waits = self._after()
-        self._groups()
-        for row in rows:
-            self._record(row, waits)
-        for number, some in element_waits.items():
-            self.ordering.add_waits(number, some)
-        self._spans()
-        self._elements()
-        self._attempts()
-        order(self.record, self.ordering, self.tasks)
-        self._files()
-        self._staging()
-        used = dict.fromkeys(task.host for task in self.record.tasks if task.host)
-        self.record.machines = [machines.get(host) or RunMachine(host) for host in used]
-        self.record.executors = [one for one in self.record.executors if one.id in self.used]
-        return self.record
-
-    def _ask(self, question: str) -> list[Fields]:
-        return self.database.rows(question, [self.run])
-
-    def _executors(self) -> dict[str, RunMachine]:
-        """All hosts that the database knows: executors of a service belong to no single run."""
-        machines: dict[str, RunMachine] = {}
-        for one in self.database.rows(
-            'select id, site, host, cores, memory, joined, "left" from executors order by id'
-        ):
-            row: Fields = one
-            host = str(row["host"] or "")
-            self.record.executors.append(
-                RunExecutor(
-                    row["id"],
-                    str(row["site"] or ""),
-                    host,
-                    float(row["cores"] or 0),
-                    int(row["memory"] or 0),
-                    float(row["joined"] or 0.0),
-                    row["left"],
-                )
-            )
-            self.hosts[row["id"]] = host
-            known = machines.setdefault(host, RunMachine(host))
-            known.cores = max(known.cores, int(row["cores"] or 0))
-            known.memory = max(known.memory, int(row["memory"] or 0))
-        return machines
-
-    # --- what waits for what ----------------------------------------------------------------------------
-
-    def _node(self, row: Fields) -> GraphNode | None:
-        kind, target = row["on_kind"], row["on_id"]
-        if kind in {"group", "end"}:
-            return GraphNode("end" if kind == "group" else "whole", self._group(target))
-        if target not in self.numbers:
-            return None  # a task of another run
-        if kind == "array":
-            return GraphNode("end", -target)
-        return GraphNode("task", self.numbers[target] + (row["on_idx"] or 0))
-
-    def _group(self, group: int) -> int:
-        return 0 if group == self.root else group
-
-    def _groups(self) -> None:
-        waits: dict[int, list[GraphNode]] = defaultdict(list)
-        for one in self._ask("select id, on_kind, on_id, on_idx from group_after where run = ?"):
-            node = self._node(one)
-            if node is not None:
-                waits[one["id"]].append(node)
-        for one in self._ask("select id, parent, path from groups where run = ? order by id"):
-            self.paths[one["id"]] = str(one["path"] or "")
-            if one["id"] != self.root:
-                self.ordering.add_group(one["id"], self._group(one["parent"] or 0), waits[one["id"]])
-
-    def _after(self) -> tuple[dict[int, list[GraphNode]], dict[int, list[GraphNode]]]:
-        """By record what all of it waits for, and by task what single elements wait for."""
-        waits: dict[int, list[GraphNode]] = defaultdict(list)
-        single: dict[int, list[GraphNode]] = defaultdict(list)
-        question = f"select id, on_kind, on_id, on_idx, idx from after where id {_IN_RUN}"
-        for one in self._ask(question):
-            node = self._node(one)
-            if node is None:
-                continue
-            if one["idx"] is not None and one["idx"] >= 0 and one["id"] in self.arrays:
-                single[self.numbers[one["id"]] + one["idx"]].append(node)
-            else:
-                waits[one["id"]].append(node)
-        return waits, single
-
-    # --- tasks ------------------------------------------------------------------------------------------
-
-    def _record(self, row: Fields, waits: dict[int, list[GraphNode]]) -> None:
-        record, group = row["id"], self._group(row["grp"] or 0)
-        path = self.paths.get(row["grp"] or 0, "")
-        if not row["is_array"]:
-            task = self._task(row, f"{number_of(record)}", path)
-            task.seconds, task.started = _seconds(row), row["started"]
-            task.host, task.memory, task.cpu = row["host"] or "", row["memory"], row["cpu"]
-            self.tasks[self.numbers[record]] = task
-            self.ordering.add_task(self.numbers[record], group, waits[record], release=bool(row["releases"]))
-            return
-        self.ordering.add_group(-record, group, waits[record])
-        for index in range(row["length"] or 0):
-            self.tasks[self.numbers[record] + index] = self._task(
-                row, task_label(record, index, row["indices"] or ""), path
-            )
-            self.ordering.add_task(self.numbers[record] + index, -record)
-
-    def _task(self, row: Fields, name: str, path: str) -> RecordedTask:
-        return RecordedTask(
-            name,
-            row["name"] or name,
-            row["command"] or "",
-            group=path,
-            state=row["state"] or "",
-            cores=row["cores"] or 1,
-            priority=row["priority"] or 0,
-            seconds=0.0,
-            submitted=row["submitted"],
-        )
-
-    def _spans(self) -> None:
-        question = f"select id, start, stop, state, executor, started, seconds from spans where id {_IN_RUN}"
-        for one in self._ask(question):
-            self.used.add(one["executor"] or 0)
-            if one["state"] == "lost":
-                continue
-            count = max(one["stop"] - one["start"], 1)
-            each = (one["seconds"] or 0) / count
-            for index in range(one["start"], one["stop"]):
-                task = self.tasks.get(self.numbers[one["id"]] + index)
-                if task is not None:
-                    task.state, task.seconds = one["state"], each
-                    task.host = self.hosts.get(one["executor"], "")
-                    task.started = one["started"] + each * (index - one["start"]) if one["started"] else None
-
-    def _elements(self) -> None:
-        question = f"""select id, idx, state, host, started, ended, seconds, memory, cpu, reused
-            from elements where id {_IN_RUN}"""
-        for one in self._ask(question):
-            task = self.tasks.get(self.numbers[one["id"]] + one["idx"])
-            if task is not None:
-                task.state, task.seconds = one["state"], _seconds(one)
-                task.started, task.host = one["started"], one["host"] or task.host
-                task.memory, task.cpu = one["memory"], one["cpu"]
-
-    def _attempts(self) -> None:
-        """Which executors ran something, and what tries took that did not count."""
-        question = f"select id, idx, executor, state, started, ended from attempts where id {_IN_RUN}"
-        for one in self._ask(question):
-            self.used.add(one["executor"] or 0)
-            task = self.tasks.get(self.numbers[one["id"]] + (one["idx"] or 0))
-            if task is None or task.state != "done" or one["state"] not in {"failed", "lost"}:
-                continue
-            if one["started"] and one["ended"]:
-                task.tried += max(0.0, one["ended"] - one["started"])
-
-    def _staging(self) -> None:
-        question = f"select id, idx, stage_in, stage_out from staging where id {_IN_RUN}"
-        for one in self._ask(question):
-            task = self.tasks.get(self.numbers[one["id"]] + (one["idx"] or 0))
-            if task is not None:
-                task.staged = (one["stage_in"] or 0.0) + (one["stage_out"] or 0.0)
-
-    def _files(self) -> None:
-        by_id = {task.id: task for task in self.record.tasks}
-        for one in self._ask(f"select id, idx, path, size from files where id {_IN_RUN}"):
-            task = self.tasks.get(self.numbers[one["id"]] + (one["idx"] or 0))
-            if task is not None:
-                task.outputs[str(one["path"])] = int(one["size"] or 0)
-        for task in self.record.tasks:
-            for before in task.before:
-                for path, size in by_id[before].outputs.items():
-                    if path in task.command or path.rpartition("/")[2] in task.command:
-                        task.inputs[path] = size
-
-
-def _seconds(row: Fields) -> float:
-    if row["reused"]:
-        return 0.0  # it took its time in another run
-    if row["seconds"] is not None:
-        return float(row["seconds"])
-    if row["started"] and row["ended"]:
-        return float(row["ended"] - row["started"])
-    return 0.0

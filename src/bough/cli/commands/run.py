@@ -35,8 +35,8 @@ from bough.cli.option_values import (
 from bough.cli.output import Output, choose, print_json
 from bough.cli.runs.command_texts import many_commands, one_command
 from bough.cli.runs.profiles import add_profile_argument, apply_profiles
-from bough.cli.runs.workflow_files import File, is_script, stem
 from bough.cli.targets.locate import add_server_argument, store_of
+from bough.describe.workflow_files import File, is_script, stem
 from bough.errors import InvalidWorkload, UserError
 from bough.model.reuse_scope import ALWAYS, MODES, NEVER
 

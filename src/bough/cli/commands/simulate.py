@@ -10,14 +10,14 @@ import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict, cast
 
 from msgspec import Meta
 
-from bough.cli.option_values import path_name
+from bough.cli.option_values import count, path_name
 from bough.cli.output import Output
-from bough.cli.runs.workflow_files import File, read_text
 from bough.cli.simulation_tables import (
+    SHOWN,
     replay_lines,
     replay_tables,
     replay_value,
@@ -27,14 +27,17 @@ from bough.cli.simulation_tables import (
     what_changed,
 )
 from bough.cli.targets.locate import HOME, JOURNAL
+from bough.describe.workflow_files import read_text
 from bough.errors import UserError
-from bough.model.bounds import Count, read_number, within
+from bough.model.bounds import LONGEST, Count, read_number, within
 from bough.model.ids import read_seconds
+from bough.policies.policy_registry import NO_REPLICATION
 from bough.sim.application_workloads import APPLICATIONS, application
 from bough.sim.experiment import Information, simulate, trace
 from bough.sim.platforms.batch_waits import with_logs
 from bough.sim.platforms.platform import Platform, one_site, read_platform
-from bough.sim.policy_watch import PATIENCE
+from bough.sim.policy_texts import compared
+from bough.sim.policy_watch import MOST_PATIENCE, PATIENCE
 
 if TYPE_CHECKING:
     from bough.analysis.simulation_pictures import Bar
@@ -44,11 +47,11 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "bough simulate montage.json --cores 64 --policy fifo,sjf",
-    "bough simulate workflow.txt --platform lab.toml --seconds 90s",
-    "bough simulate montage.json --platform lab.toml --policy fifo,sjf --seeds 20 --noise 0.2 --json",
-    "bough simulate --workload moldyn --cores 216 --policy fifo,ljf --information 0.3",
-    "bough simulate .bough/survey --cores 16",
-    "bough simulate montage.json --cores 16 --policy fifo,heft --gantt montage.svg --html montage.html",
+    "bough simulate workflow.txt --platform lab.toml --seconds 90s --seeds 20 --noise 0.2 --json",
+    "bough simulate montage.json --platform lab.toml --policy good-cache-compute:threshold=0.9,window=5,fifo",
+    "bough simulate montage.json --platform grid.toml --policy storage-affinity+storage-affinity,workqueue+wqr",
+    "bough simulate --workload moldyn --cores 216 --policy workqueue --replication none,wqr,tail --information 0.3",
+    "bough simulate .bough/survey --cores 16 --policy fifo,heft --gantt survey.svg --html survey.html",
     "bough simulate --replay .bough/survey",
     "bough simulate --replay .bough/survey:2 --policy ljf,heft --scale-hosts 2 --scale-link 0.5",
 )
@@ -62,20 +65,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", nargs="?", metavar="FILE", help="a workflow file, a recorded workflow (WfFormat), or a store of a run"
     )
-    parser.add_argument("--args", default="", metavar="WORDS", help="arguments of a description script, as one text")
+    parser.add_argument("--args", metavar="WORDS", help="arguments of a description script, as one text")
     parser.add_argument("--platform", metavar="FILE", help="the sites and their hosts, as TOML")
     parser.add_argument("--cores", type=int, metavar="N", help="instead of a platform: one host of N cores")
-    parser.add_argument("--policy", metavar="A,B,C", help="placement policies to compare (fifo; of a replay: its own)")
-    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each policy, with other dice (1)")
-    parser.add_argument("--parallel", type=int, metavar="N", help="simulate on N cores at once, as a workflow of Bough")
     parser.add_argument(
-        "--noise", type=float, default=0.0, metavar="X", help="times differ from the file's, by 10%% for 0.1"
+        "--policy",
+        metavar="A,B,C",
+        help="placement policies to compare (fifo; of a replay: its own). Options stand behind a colon, as in"
+        " good-cache-compute:threshold=0.9,window=5,fifo: a part that is NAME=VALUE belongs to the policy before it."
+        " Behind a plus stands a replication policy of its own: workqueue+wqr",
     )
     parser.add_argument(
+        "--replication",
+        metavar="A,B,C",
+        help="whether idle executors run what others run, too: none (default), wqr, tail, storage-affinity;"
+        " wqr:cap=2,age=30s. Of several, each with each policy that has none of its own",
+    )
+    parser.add_argument(
+        "--provisioning",
+        metavar="NAME",
+        help="how many pilots are asked for at sites with a queue (adaptive); as of bough server start",
+    )
+    parser.add_argument("--seeds", type=int, metavar="N", help="runs of each policy, with other dice (1)")
+    parser.add_argument("--parallel", type=int, metavar="N", help="simulate on N cores at once, as a workflow of Bough")
+    parser.add_argument("--noise", type=float, metavar="X", help="times differ from the file's, by 10%% for 0.1")
+    parser.add_argument(
         "--information",
-        default="measured",
         metavar="WHAT",
-        help="what policies know of run times: measured so far, perfect, or estimates that are off by 30%% for 0.3",
+        help="what policies know of run times: measured so far (default), perfect, or estimates that are off by 30%%"
+        " for 0.3",
     )
     parser.add_argument(
         "--workload", metavar="NAME", help="instead of a file: a published application, as it was described; ? for all"
@@ -92,6 +110,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--replay",
         metavar="STORE",
         help="a run that was: its name, its store or journal; STORE:N for its run N: predicted against actual",
+    )
+    parser.add_argument(
+        "--tasks", type=count, metavar="N", help=f"with --replay: show the N tasks that were furthest off ({SHOWN})"
     )
     parser.add_argument(
         "--scale-hosts",
@@ -114,27 +135,27 @@ def run(args: argparse.Namespace, output: Output) -> int:
     for option, value in (("--scale-hosts", args.scale_hosts), ("--scale-link", args.scale_link)):
         if value is not None and args.platform is None:
             raise UserError(f"{option} is of a run that was, or of a platform: give --replay STORE, or --platform FILE")
+    if args.tasks is not None:
+        raise UserError("--tasks is of a run that was: give --replay STORE")
     if args.workload == "?":
         output.table(("name", "what"), [(name, one.about) for name, one in APPLICATIONS.items()])
         return 0
     if (args.file is None) == (args.workload is None):
         raise UserError("give a workflow file, --workload NAME, or --replay STORE for a run that was")
-    from bough.analysis.recorded_workloads import workload_of
-
     platform = _platform(args)
     if args.workload is not None:
+        _refuse(args, ("args", "seconds"), "a published application says what its tasks take")
         workload = application(args.workload)
     else:
-        workload = workload_of(_graph(args.file, args.args), unknown=_seconds(args.seconds))
-    policies = _policies(args.policy or "fifo")
-    report = _report(args, workload, platform, policies)
+        from bough.analysis.recorded_workloads import workload_of
+
+        workload = workload_of(_graph(args.file, args.args or ""), unknown=_seconds(args.seconds, "--seconds", LONGEST))
+    report = _report(args, workload, platform)
     if args.gantt or args.html:
         from bough.analysis.simulation_pictures import Bar
 
-        traced = {
-            name: trace(workload, platform, name, noise=args.noise, patience=_patience(args.patience))
-            for name in policies
-        }
+        options = _options(args)
+        traced = {row.policy: trace(workload, platform, row.policy, **options) for row in report.rows()}
         bars = {
             name: [Bar(host, one.start, one.end, workload.tasks[one.record - 1].template) for one, host in some]
             for name, some in traced.items()
@@ -144,17 +165,43 @@ def run(args: argparse.Namespace, output: Output) -> int:
     return 1 if any(run.complaint for run in report.runs) else 0
 
 
-def _report(args: argparse.Namespace, workload: Workload, platform: Platform, policies: list[str]) -> Report:
+class _Options(TypedDict):
+    """What a report and its picture have in common."""
+
+    noise: float
+    information: Information
+    provisioning: NotRequired[str]
+    patience: float
+
+
+def _options(args: argparse.Namespace) -> _Options:
+    found: _Options = {
+        "noise": 0.0 if args.noise is None else args.noise,
+        "information": _information(args.information),
+        "patience": _patience(args.patience),
+    }
+    if args.provisioning is not None:
+        found["provisioning"] = args.provisioning
+    return found
+
+
+def _refuse(args: argparse.Namespace, names: Iterable[str], because: str) -> None:
+    """Refuse options that would change nothing."""
+    for name in names:
+        if getattr(args, name) is not None:
+            raise UserError(f"{because}; leave {'FILE' if name == 'file' else '--' + name.replace('_', '-')} out")
+
+
+def _report(args: argparse.Namespace, workload: Workload, platform: Platform) -> Report:
     """The report, of simulations one after the other, or in a session of this command's own."""
     once = partial(
         simulate,
         workload,
         platform,
-        policies,
-        seeds=args.seeds,
-        noise=args.noise,
-        information=_information(args.information),
-        patience=_patience(args.patience),
+        args.policy or "fifo",
+        seeds=1 if args.seeds is None else args.seeds,
+        replication=args.replication or NO_REPLICATION,
+        **_options(args),
     )
     if args.parallel is None:
         return once()
@@ -170,8 +217,10 @@ def _report(args: argparse.Namespace, workload: Workload, platform: Platform, po
         return once(session=session)
 
 
-def _information(text: str) -> Information:
+def _information(text: str | None) -> Information:
     """What policies know."""
+    if text is None:
+        return "measured"
     if text in {"measured", "perfect"}:
         return cast("Information", text)
     try:
@@ -195,49 +244,48 @@ def _draw(
 
 
 def _replay(args: argparse.Namespace, output: Output) -> int:
-    for option, value in (("FILE", args.file), ("--platform", args.platform), ("--cores", args.cores)):
-        if value is not None:
-            raise UserError(f"--replay takes tasks and hosts from the run that was; leave {option} out")
+    _refuse(args, ("file", "workload", "platform", "cores"), "--replay takes tasks and hosts from the run that was")
+    _refuse(args, ("args", "seconds", "noise", "information"), "--replay takes times from the run that was")
+    _refuse(args, ("seeds", "parallel"), "--replay throws no dice: each policy has one run")
+    _refuse(args, ("provisioning",), "--replay asks for no pilots: executors come when they came")
     from bough.analysis.replayed_runs import actual_bars, predict, predicted_bars, recorded_run
 
     was = recorded_run(recorded_graph(args.replay))
     hosts, link = _factor("--scale-hosts", args.scale_hosts), _factor("--scale-link", args.scale_link)
-    again = predict(was)
-    policies = _policies(args.policy) if args.policy else [was.policy]
+    patience = _patience(args.patience)
+    again = predict(was, patience=patience)
     others = []
-    if args.policy or (hosts, link) != (1.0, 1.0):
-        others = [predict(was, policy=policy, hosts=hosts, link=link) for policy in policies]
+    if args.policy or args.replication or (hosts, link) != (1.0, 1.0):
+        policies = compared(args.policy or was.policy, args.replication or NO_REPLICATION)
+        others = [predict(was, policy=policy, hosts=hosts, link=link, patience=patience) for policy in policies]
+    shown = SHOWN if args.tasks is None else args.tasks
     if args.gantt or args.html:
         changed = what_changed(hosts, link)
         bars = {"as it was": actual_bars(was), f"predicted, {was.policy}": predicted_bars(was, again)}
         bars |= {", ".join(["what if", one.policy, *changed]): predicted_bars(was, one) for one in others}
-        _draw(args, was.workload.name, bars, replay_tables(was, again, others, hosts, link))
-    output.answer(replay_value(was, again, others), lambda: replay_lines(was, again, others, hosts, link))
+        _draw(args, was.workload.name, bars, replay_tables(was, again, others, hosts, link, shown=shown))
+    output.answer(replay_value(was, again, others), lambda: replay_lines(was, again, others, hosts, link, shown=shown))
     return 1 if any(one.outcome.complaint for one in (again, *others)) else 0
 
 
 def _graph(path: str, words: str) -> TaskGraph:
     """What a file says, or what a store has recorded."""
-    if is_store(path):
-        return recorded_graph(path)
-    from bough.describe.task_graph import of_plan
+    from bough.analysis.workload_files import described_graph, is_store
 
+    if is_store(path):
+        if words:
+            raise UserError("--args is of a description script, and a store has none; leave --args out")
+        return recorded_graph(path)
     try:
         said = shlex.split(words)
     except ValueError as error:
         raise UserError(f"--args {words!r}: {error}") from None
-    file = File(path, said)
-    return of_plan(file.plan(said), file.stem)
-
-
-def is_store(path: str) -> bool:
-    """Whether this is the journal of a run, or the folder that holds one."""
-    return os.path.basename(path) == JOURNAL or os.path.isfile(os.path.join(path, JOURNAL))
+    return described_graph(path, said)
 
 
 def recorded_graph(text: str) -> TaskGraph:
     """A run, by its name, its store or its journal, and its number if that is not the last one."""
-    from bough.cli.commands.describe import read_record
+    from bough.analysis.run_records import read_record
     from bough.cli.targets.jobs_database import open_database
     from bough.cli.targets.selection import choose_run
 
@@ -255,11 +303,7 @@ def recorded_graph(text: str) -> TaskGraph:
         server=None,
     )
     with open_database(asked) as database:
-        return read_record(database, choose_run(database, asked))
-
-
-def _policies(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+        return read_record(database, choose_run(database, asked), database.label)
 
 
 def _factor(option: str, text: str | None) -> float:
@@ -290,17 +334,17 @@ def _platform(args: argparse.Namespace) -> Platform:
 
 
 def _patience(text: str | None) -> float:
-    found = _seconds(text, "--patience")
+    found = _seconds(text, "--patience", MOST_PATIENCE)
     return PATIENCE if found is None else found
 
 
-def _seconds(text: str | None, option: str = "--seconds") -> float | None:
+def _seconds(text: str | None, option: str, most: float) -> float | None:
     if text is None:
         return None
     try:
         found = read_seconds(text)
     except ValueError as error:
         raise UserError(f"{option} {text!r} is no time: {error}") from None
-    if not 0 <= found <= 1e15:
-        raise UserError(f"{option} {text!r} is out of bounds: say 0 to 1e15 seconds")
+    if not 0 <= found <= most:
+        raise UserError(f"{option} {text!r} is out of bounds: say 0 to {most:g} seconds")
     return found

@@ -9,10 +9,10 @@ import argparse
 import sys
 
 from bough.cli.output import Output
-from bough.cli.runs.workflow_files import cannot_read
 from bough.cli.targets.jobs_database import OpenDatabase, open_database
 from bough.cli.targets.locate import add_store_arguments
 from bough.describe.source_files import read_file
+from bough.describe.workflow_files import cannot_read
 from bough.errors import UserError
 
 EXAMPLES = (

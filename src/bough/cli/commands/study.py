@@ -11,12 +11,18 @@ import functools
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated
 
+from msgspec import Meta
+
+from bough.analysis.picture_folder import make_picture_folder
 from bough.cli.output import Output, table_lines
 from bough.errors import UserError
+from bough.model.bounds import within
 from bough.sim import studies
 from bough.sim.studies.study_rows import StudyResult, StudyRow
 
+_Cores = Annotated[int, Meta(ge=1, le=10_000)]
 EXAMPLES = (
     "bough study --list",
     "bough study trellisdag",
@@ -39,9 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--full", action="store_true", help="of a study of many simulations: all of them, which may take hours"
     )
-    parser.add_argument(
-        "--cores", type=int, default=0, metavar="N", help="of such a study: run it on N cores; default: all of them"
-    )
+    parser.add_argument("--cores", type=int, metavar="N", help="of such a study: run it on N cores (default: all)")
     parser.add_argument("--list", action="store_true", help="say which studies there are")
     parser.add_argument("--pictures", metavar="FOLDER", default="", help="draw the figures into this folder")
 
@@ -51,17 +55,21 @@ def run(args: argparse.Namespace, output: Output) -> int:
     if args.list or not args.name:
         output.table(("name", "what"), list(_about().items()))
         return 0
+    _refuse_needless(args)
+    if args.pictures:
+        make_picture_folder(args.pictures)  # before a study that takes hours
     if args.name in LIVE:
         from bough.analysis import jole_study
 
         tell = functools.partial(print, file=sys.stderr, flush=True)
         rows = jole_study.run(quick=args.quick, pictures=args.pictures, tell=tell)
-    elif args.name not in studies.STUDIES:
-        raise UserError(f"there is no study {args.name!r}; there are: {', '.join(_about())}")
     else:
         found = _run_study(args)
         rows = list(found.rows)
-        if args.pictures:
+        if args.pictures and not found.figures:
+            less = " --quick" if args.quick else ""
+            output.note(f"the study {args.name}{less} has no figure: nothing is drawn into {args.pictures}")
+        elif args.pictures:
             from bough.analysis.study_pictures import draw_figures
 
             for path in draw_figures(args.pictures, found.figures):
@@ -70,11 +78,24 @@ def run(args: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def _run_study(args: argparse.Namespace) -> StudyResult:
-    """A campaign that takes minutes is a workflow of ours; all else runs here."""
-    if args.full and not studies.STUDIES[args.name].is_campaign:
+def _refuse_needless(args: argparse.Namespace) -> None:
+    """Refuse a study that there is not, and options that would change nothing."""
+    if args.name not in _about():
+        raise UserError(f"there is no study {args.name!r}; there are: {', '.join(_about())}")
+    if args.quick and args.full:
+        raise UserError("--quick and --full exclude each other; give one")
+    is_campaign = args.name in studies.STUDIES and studies.STUDIES[args.name].is_campaign
+    if args.full and not is_campaign:
         raise UserError(f"--full: the study {args.name!r} always runs as a whole")
-    if args.quick or not studies.STUDIES[args.name].is_campaign:
+    if args.cores is not None:
+        if not is_campaign:
+            raise UserError(f"--cores: the study {args.name!r} is no campaign of simulations; leave --cores out")
+        within("--cores", args.cores, _Cores)
+
+
+def _run_study(args: argparse.Namespace) -> StudyResult:
+    """A campaign that takes minutes, or is given cores, is a workflow of ours; all else runs here."""
+    if not studies.STUDIES[args.name].is_campaign or (args.quick and args.cores is None):
         return studies.run(args.name, quick=args.quick)
     from rich.console import Console
     from rich.progress import track
@@ -83,7 +104,7 @@ def _run_study(args: argparse.Namespace) -> StudyResult:
 
     with (
         tempfile.TemporaryDirectory(prefix="bough-study-") as folder,
-        Session(name=f"study-{args.name}", store=folder, cores=args.cores or None) as session,
+        Session(name=f"study-{args.name}", store=folder, cores=args.cores) as session,
     ):
 
         def each(simulate: Callable[[object], object], cases: Sequence[object]) -> Iterable[object]:
@@ -91,7 +112,7 @@ def _run_study(args: argparse.Namespace) -> StudyResult:
                 session.map(simulate, cases), "simulations", len(cases), console=Console(stderr=True), transient=True
             )
 
-        return studies.run(args.name, full=args.full, each=each)
+        return studies.run(args.name, quick=args.quick, full=args.full, each=each)
 
 
 def _about() -> dict[str, str]:

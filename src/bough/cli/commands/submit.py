@@ -33,8 +33,8 @@ from bough.cli.option_values import (
 from bough.cli.output import Output, choose
 from bough.cli.runs.command_texts import many_commands, one_command
 from bough.cli.runs.profiles import add_profile_argument, apply_profiles
-from bough.cli.runs.workflow_files import File, is_script, stem
 from bough.cli.targets.locate import add_server_argument
+from bough.describe.workflow_files import File, is_script, stem
 from bough.errors import UserError
 
 if TYPE_CHECKING:

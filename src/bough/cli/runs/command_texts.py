@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bough.cli.runs.workflow_files import cannot_read
 from bough.describe.source_files import read_file
+from bough.describe.workflow_files import cannot_read
 from bough.errors import UserError, did_you_mean
 from bough.model.arrays.array_indices import read_indices, show_indices
 from bough.model.spaces import Ranges

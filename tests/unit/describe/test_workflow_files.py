@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.cli.runs.workflow_files import File
+from bough.describe.workflow_files import File
 from bough.errors import UserError
 
 SCRIPT = "#!/bin/bash -e\ncd /tmp\nrm -rf x\n"

@@ -1,0 +1,71 @@
+"""Policies to compare, as people write them: a list of placement policies, each with its options and its replication.
+
+    good-cache-compute:threshold=0.9,window=5,workqueue+wqr:cap=2,age=30s,fifo
+
+A comma ends an option or a policy: a part such as `window=5` is an option of the policy before it. Behind a plus stands
+the replication policy of that placement policy; `+none` is none.
+Rule: such a text says all by which runs that are compared differ, so that it names their row. As live, a placement
+policy replicates nothing by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from bough.errors import UserError
+from bough.model.bounds import shown
+from bough.policies.policy_registry import NO_REPLICATION, PROVISIONING, load_policies
+from bough.policy.interface import Policies
+
+_OPTION = re.compile(r"[^:=+]+=")  # a part that begins so names no policy
+_REPLICATION = re.compile(r"\+(?=[A-Za-z])")  # not that of a number such as 1e+6
+
+
+def read_list(text: str) -> list[str]:
+    """The policies of a comma list, each with its own options."""
+    found: list[str] = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        if not _OPTION.match(part):
+            found.append(part)
+        elif not found or ":" not in found[-1]:
+            raise UserError(f"{part!r} names no policy; options stand behind a policy and a colon, as in NAME:{part}")
+        else:
+            found[-1] += f",{part}"
+    return found
+
+
+def compared(policies: str | Iterable[str], replication: str | Iterable[str] = NO_REPLICATION) -> list[str]:
+    """The policies of a comparison, in order and once each; those that name no replication are joined with each given.
+
+    A single text is a list as on the command line; an item of anything else is one policy.
+    """
+    placements, replications = _items("policies", policies, "fifo"), _items("replication", replication, "wqr")
+    if not placements:
+        raise UserError("no policy is named; say one, such as fifo")
+    if not replications:
+        raise UserError(f"no replication policy is named; say one, such as {NO_REPLICATION}")
+    named: list[str] = []
+    for text in placements:
+        placement, *own = _REPLICATION.split(text, maxsplit=1)
+        named += [placement if one == NO_REPLICATION else f"{placement}+{one}" for one in own or replications]
+    found = list(dict.fromkeys(named))
+    for name in found:
+        load_compared(name)  # an unknown one is said before anything runs
+    return found
+
+
+def load_compared(text: str, provisioning: str = PROVISIONING) -> Policies:
+    """What such a text names."""
+    placement, *own = _REPLICATION.split(text, maxsplit=1)
+    return load_policies(placement, provisioning, replication=own[0] if own else NO_REPLICATION)
+
+
+def _items(what: str, given: object, example: str) -> list[str]:
+    if isinstance(given, str):
+        return read_list(given)
+    items: list[object] = list(given) if isinstance(given, Iterable) else [given]
+    for one in items:
+        if not isinstance(one, str):
+            raise UserError(f"{what}: {shown(one)} is no name of a policy; give texts, such as {example!r}")
+    return [str(one).strip() for one in items]
