@@ -55,6 +55,7 @@ class RecordedRun(msgspec.Struct, frozen=True):
     staged: Sequence[Seconds]  # by place: moving files
     arrivals: Sequence[Seconds]  # by place: when it was submitted
     calibration: Calibration
+    unsuccessful: frozenset[int] = frozenset()  # by place: did not succeed, and need not when it is run again
 
     @property
     def makespan(self) -> Seconds:
@@ -103,8 +104,8 @@ class Prediction(msgspec.Struct, frozen=True):
 
     @property
     def error(self) -> float | None:
-        """The relative error of the makespan."""
-        return (self.makespan - self.actual) / self.actual if self.actual else None
+        """The relative error of the makespan; None: there is nothing to compare."""
+        return (self.makespan - self.actual) / self.actual if self.actual and self.outcome.ended else None
 
     @property
     def mean_error(self) -> Seconds:
@@ -121,11 +122,14 @@ def recorded_run(graph: TaskGraph) -> RecordedRun:
     arrivals: list[Seconds] = []
     actual: dict[int, ActualTask] = {}
     tasks: list[SimulatedTask] = []
+    unsuccessful: set[int] = set()
     latest = 0.0
     for place, (task, simulated) in enumerate(zip(in_order(graph), workload.tasks, strict=True)):
         latest = max(latest, (task.submitted or origin) - origin)
         arrivals.append(latest)
         staged.append(task.staged)
+        if task.state not in {"", "done"}:
+            unsuccessful.add(place)
         template = task.command[:200] or simulated.template  # as a submitter says it
         seconds = simulated.seconds + task.tried
         # files took their measured times: they are not moved again
@@ -140,8 +144,9 @@ def recorded_run(graph: TaskGraph) -> RecordedRun:
     if not executors:
         raise UserError(f"{graph.name}: nothing has run, so that there is nothing to replay")
     made = Workload(workload.name, tasks)
+    calibration = calibrate(made, executors, actual, arrivals)
     return RecordedRun(
-        made, executors, graph.policy or "fifo", actual, staged, arrivals, calibrate(made, executors, actual, arrivals)
+        made, executors, graph.policy or "fifo", actual, staged, arrivals, calibration, frozenset(unsuccessful)
     )
 
 
@@ -214,7 +219,10 @@ def predict(
         SimulatedHost(one.site or "site", one.host, one.cores, max(said.startup, one.joined), _leaves(one, run))
         for one in executors
     ]
-    outcome, ran = run_on_hosts(workload, there, policy or run.policy, seed, run.arrivals, patience=patience)
+    wanted = {place + 1 for place in range(len(tasks)) if place not in run.unsuccessful}
+    outcome, ran = run_on_hosts(
+        workload, there, policy or run.policy, seed, run.arrivals, wanted=wanted, patience=patience
+    )
     unchanged = hosts == 1 and link == 1 and cores is None
     names = {number: one.host for number, one in enumerate(executors, 1)}
     compared = []

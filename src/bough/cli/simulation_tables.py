@@ -123,6 +123,7 @@ def replay_value(was: RecordedRun, again: Prediction, others: Sequence[Predictio
         "actual": was.makespan,
         "error": again.error,
         "mean_error": again.mean_error,
+        "complaint": again.outcome.complaint,
         "by_task": [{**msgspec.to_builtins(one), "error": one.error} for one in again.tasks],
         "what_if": [
             {
@@ -153,7 +154,7 @@ def replay_tables(
         f"{was.workload.name}: {counted(len(was.actual), 'task')} on {was.cores:g} cores, policy {was.policy}",
         [
             ("", "predicted", "actual", "error"),
-            ("makespan", show_seconds(again.makespan), show_seconds(was.makespan), error),
+            ("makespan", _makespan(again), show_seconds(was.makespan), error),
             ("ends of tasks, mean of what they are off", f"{again.mean_error:.3f} s", "", ""),
             ("Bough itself, a task", f"{said.overhead * 1000:.1f} ms", "", ""),
             ("Bough itself, until the first task", f"{said.startup:.3f} s", "", ""),
@@ -177,6 +178,8 @@ def replay_tables(
             ),
         ],
     )
+    if again.outcome.complaint:
+        yield "complaints", [("policy", ""), (again.policy, again.outcome.complaint)]
     if others:
         yield (
             ", ".join(["what if", *what_changed(hosts, link)]),
@@ -185,16 +188,20 @@ def replay_tables(
                 *(
                     (
                         one.policy,
-                        show_seconds(one.makespan),
-                        f"{one.makespan / again.makespan - 1:+.1%}" if again.makespan else "",
-                        f"{one.outcome.ratio:.3f}",
-                        f"{one.outcome.utilisation:.1%}",
+                        _makespan(one),
+                        f"{one.makespan / again.makespan - 1:+.1%}" if again.makespan and one.outcome.ended else "",
+                        f"{one.outcome.ratio:.3f}" if one.outcome.ended else "-",
+                        f"{one.outcome.utilisation:.1%}" if one.outcome.ended else "-",
                         one.outcome.complaint,
                     )
                     for one in others
                 ),
             ],
         )
+
+
+def _makespan(predicted: Prediction) -> str:
+    return show_seconds(predicted.makespan) if predicted.outcome.ended else "-"
 
 
 def replay_lines(

@@ -4,12 +4,13 @@ A seed fixes the speeds of hosts and how far the times of tasks are from what wa
 ones, so that two of them can be compared seed by seed. What policies know of run times is what was measured of the
 template so far, as live; or the truth; or the truth with an error. The core and the policies are those of the live
 system.
-Rule: the same seeds give the same figures, to the byte; a policy that fails is reported in its row and stops nothing.
+Rules: the same seeds give the same figures, to the byte; a policy that fails is reported in its row and stops nothing;
+a run in which a task did not succeed has no figures, only a complaint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 from itertools import groupby
 from operator import index, itemgetter
@@ -39,9 +40,12 @@ from bough.sim.platforms.simulated_site import SimulatedSite, after
 from bough.sim.policy_texts import compared, load_compared
 from bough.sim.policy_watch import MOST_PATIENCE, PATIENCE
 from bough.sim.schedule import Interval, concurrency, intervals
+from bough.sim.shortfall import shortfall
 from bough.sim.simulation import Simulation
 from bough.sim.workload import Workload
 
+# A policy is anybody's code: what it raises must not stop the others. A user who interrupts is no policy.
+_OF_A_POLICY = (Exception, SystemExit)
 Information = Literal["measured", "perfect"] | float
 _Seeds = Annotated[int, Meta(ge=1, le=100_000)]
 _Share = Annotated[float, Meta(ge=0, le=10)]  # of a time, by which another one differs from it
@@ -153,10 +157,8 @@ def run_once(
             provisioning=provisioning,
             patience=patience,
         )
-    except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the others
-        return Outcome(
-            policy, seed, complaint=_line(f"the run did not end: {str(error) or type(error).__name__}"), ended=False
-        )
+    except _OF_A_POLICY as error:
+        return _bad_end(policy, seed, f"the run did not end: {_what_was_raised(error)}")
 
 
 def trace(
@@ -182,7 +184,7 @@ def trace(
             provisioning=provisioning,
             patience=patience,
         )
-    except Exception:  # noqa: BLE001 the report says why
+    except _OF_A_POLICY:  # the report says why
         return []
     hosts = {one.id: one.host for one in executors}
     return [(one, hosts.get(ExecutorId(one.executor), "")) for one in occupied(simulation).values()]
@@ -209,8 +211,22 @@ def _run(
         provisioning=provisioning,
         patience=patience,
     )
+    if said := shortfall(simulation.machine):
+        return _bad_end(policy, seed, *simulation.complaints, said)
     found = measure(workload, seconds, simulation, executors)
     return msgspec.structs.replace(found, policy=policy, seed=seed)
+
+
+def _bad_end(policy: str, seed: int, *complaints: str) -> Outcome:
+    """A run that counts for no mean."""
+    return Outcome(policy, seed, complaint=_line("; ".join(dict.fromkeys(complaints))), ended=False)
+
+
+def _what_was_raised(error: BaseException) -> str:
+    """In words."""
+    if isinstance(error, SystemExit):
+        return f"the policy ended the program (SystemExit{f': {error}' if str(error) else ''})"
+    return str(error) or type(error).__name__
 
 
 def _simulated(
@@ -224,7 +240,7 @@ def _simulated(
     provisioning: str,
     patience: Seconds,
 ) -> tuple[Simulation, list[SimulatedExecutor], list[Seconds]]:
-    """A run that has ended, its hosts, and what each task took at speed 1."""
+    """A run that came to its end, good or bad, its hosts, and what each task took at speed 1."""
     dice = Random(f"workload {seed}")
     tasks = workload.tasks
     seconds = [task.seconds * (dice.lognormvariate(0.0, noise) if noise else 1.0) for task in tasks]
@@ -262,7 +278,9 @@ def _sites(platform: Platform, seed: int) -> list[SimulatedSite]:
     found = []
     for name, site in platform.site.items():
         if (queue := site.queue) is not None:
-            spec = SiteSpec(kind="local", cores_per_pilot=site.cores, max_pilots=site.hosts, idle=queue.idle)
+            # the core knows how long a pilot has, as of a batch system: it asks for none that no task could end in
+            batch = "slurm" if queue.walltime else "none"
+            spec = SiteSpec("local", "", batch, site.cores, site.hosts, idle=queue.idle, walltime=queue.walltime)
             waits = after(queue.wait + queue.startup)
             if queue.waits:
                 waits = recorded(queue.waits, seed, queue.startup)
@@ -311,9 +329,13 @@ def run_on_hosts(
     seed: int,
     arrivals: Sequence[Seconds],
     *,
+    wanted: Container[int] | None = None,
     patience: Seconds = PATIENCE,
 ) -> tuple[Outcome, dict[int, Interval]]:
-    """Run tasks that arrive when it is said, in ascending order, on hosts of speed 1 that come and go."""
+    """Run tasks that arrive when it is said, in ascending order, on hosts of speed 1 that come and go.
+
+    `wanted`: the records of tasks that have to succeed, numbered from 1; not said: all.
+    """
     tasks = workload.tasks
 
     def model(spec: TaskSpec | ArraySpec, index: int, attempt: int, where: ExecutorTraits) -> Fate:
@@ -331,17 +353,22 @@ def run_on_hosts(
             simulation.at(host.leaves, ExecutorLost(executor.id, "it left"))
     for when, some in groupby(zip(arrivals, workload.items(), strict=True), key=itemgetter(0)):
         simulation.at(when, Submitted([item for _, item in some]))
-    _finish(simulation)
+    try:
+        _finish(simulation)
+    except _OF_A_POLICY as error:
+        return _bad_end(policy, seed, f"the run did not end: {_what_was_raised(error)}"), intervals(simulation)
+    ran = intervals(simulation)
+    if said := shortfall(simulation.machine, wanted):
+        return _bad_end(policy, seed, *simulation.complaints, said), ran
     found = measure(workload, [task.seconds for task in tasks], simulation, executors)
-    return msgspec.structs.replace(found, policy=policy, seed=seed), intervals(simulation)
+    return msgspec.structs.replace(found, policy=policy, seed=seed), ran
 
 
 def _finish(simulation: Simulation) -> None:
     try:
         simulation.run()
-        simulation.check_complete()
-    except Exception as error:
-        raise InternalError("; ".join(dict.fromkeys([*simulation.complaints, str(error)]))) from error
+    except _OF_A_POLICY as error:
+        raise InternalError("; ".join(dict.fromkeys([*simulation.complaints, _what_was_raised(error)]))) from error
 
 
 def measure(

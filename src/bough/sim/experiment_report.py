@@ -4,7 +4,7 @@ Definitions are Falkon's (Raicu, dissertation 2009): speed-up S = T1 / TP, effic
 wasted) where wasted is allocated and idle, slow-down = workload time / ideal workload time (any number of hosts, free
 communication), performance index = speed-up / processor-hours allocated, where the best policy has 1, response = wait +
 run + delivery, provisioning latency = the time until all that was requested has joined.
-Rule: a run that did not end counts for its complaint and for no mean.
+Rule: a run that did not end well, with every task, counts for its complaint and for no mean.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Outcome(msgspec.Struct, frozen=True):
     peak_queue: int = 0  # the most tasks that could have started and waited
     cpu_waste: float = 0.0  # core-seconds of attempts that did not count, for each of those that did
     data: DataMeasures | None = None  # None: the workload has no files
-    complaint: str = ""  # what the policy did wrong
-    ended: bool = True  # whether all tasks ended; otherwise the figures are 0
+    complaint: str = ""  # what the policy did wrong, or which tasks did not succeed and why
+    ended: bool = True  # whether all tasks succeeded; otherwise the figures are 0
 
     @property
     def ratio(self) -> float:
@@ -99,7 +99,7 @@ class PolicyRow(msgspec.Struct, frozen=True):
     """One policy: means over all seeds; `spreads` are halves of their 95 % confidence intervals, by column."""
 
     policy: str
-    runs: int  # that ended
+    runs: int  # that ended well
     makespan: Seconds
     spread: Seconds  # of the makespan
     lower_bound: Seconds
@@ -131,7 +131,7 @@ class Difference(msgspec.Struct, frozen=True):
 
     policy: str
     against: str
-    pairs: int  # seeds with which both ended
+    pairs: int  # seeds with which both ended well
     makespan: Seconds  # the mean difference; negative: it is faster
     spread: Seconds  # half of its 95 % confidence interval
     relative: float  # the mean of the relative differences

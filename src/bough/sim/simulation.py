@@ -46,11 +46,13 @@ from bough.sim.data.simulated_data import SimulatedData, Staging
 from bough.sim.platforms.simulated_executor import Finish, Model, SimulatedExecutor, Stage
 from bough.sim.platforms.simulated_site import IdleCheck, PilotExecutor, PilotStart, SimulatedSite, WalltimeOver
 from bough.sim.policy_watch import PATIENCE, PolicyWatch
+from bough.sim.shortfall import shortfall
 from bough.sim.workload import Submission, Workload
 
 T = TypeVar("T")
 _RARE = (1_000_000, 50, 100)
 _MOST_IDLE = 1000  # turns at one time in which nothing happens
+_MOST_UNUSED = 10_000  # times at which pilots start, one after the other, before a task is sent to anybody
 
 
 class Agenda(Generic[T]):
@@ -122,6 +124,8 @@ class Simulation:
         self._timer = machine.next_timer  # when it wants to be called at the latest
         self._idle_turns = 0
         self._last_turn: Seconds = 0.0
+        self._unused = 0  # times at which pilots started since something was sent
+        self._pilots_started: Seconds = -1.0  # the last of these
         # executors tell of what runs for long; nobody listens unless it may be replicated
         self._tells_starts = machine.state.replicas.is_on
         self._model = model
@@ -337,6 +341,7 @@ class Simulation:
 
     def _send(self, order: SendSpan) -> None:
         """A span of one record goes to an executor."""
+        self._unused = 0
         executor = self._executors[order.executor]
         executor.now = self.now
         if self.data is not None and self.data.has_files(order):
@@ -351,6 +356,7 @@ class Simulation:
         executor = self._sites[start.site].start(start.pilot, self.now)
         if executor is None:
             return []
+        self._count_unused()
         self._put_in(executor)
         self._note_idle(executor)
         if executor.until:
@@ -359,6 +365,15 @@ class Simulation:
         if self.data is not None:
             came += self.data.joined(executor.traits)
         return came
+
+    def _count_unused(self) -> None:
+        """A pilot starts; if none of many is given a task, others would follow them for ever."""
+        if self.now > self._pilots_started:
+            self._pilots_started = self.now
+            self._unused += 1
+            if self._unused > _MOST_UNUSED and not self.machine.is_idle:
+                said = shortfall(self.machine)
+                raise InternalError(f"{_MOST_UNUSED} pilots came and left again without a task; {said}")
 
     def _check_idle(self, check: IdleCheck) -> list[News]:
         executor = self._executors[check.executor]
@@ -450,6 +465,6 @@ class Simulation:
                 agenda.put(now, WorkStarted(end.order.span, end.start, end.stop))
 
     def check_complete(self) -> None:
-        """Raise if something submitted has not ended."""
-        if not self.machine.is_idle:
-            raise InternalError(f"the simulation ran dry with tasks left: {self.machine.counts()}")
+        """Raise unless everything submitted has succeeded."""
+        if said := shortfall(self.machine):
+            raise InternalError(said)

@@ -77,6 +77,24 @@ def test_tries_that_failed_take_their_time_and_an_executor_that_left_is_gone() -
     assert found.makespan == pytest.approx(17.0)  # a begins anew when the first has left
 
 
+def _leaving(*tasks: RecordedTask) -> TaskGraph:
+    """One host of one core after the other, each for three seconds."""
+    graph = _run(*tasks)
+    graph.executors = [RunExecutor(n, "lab", f"h{n}", 1, 0, 100.0 + 3 * n, 103.0 + 3 * n) for n in range(7)]
+    return graph
+
+
+def test_a_replay_in_which_tasks_fail_says_so_unless_they_failed_in_the_run() -> None:
+    long, short = _task("long", 0, 5.0), _task("short", 25, 0.5)
+    found = predict(recorded_run(_leaving(long, short)), calibration=Calibration())
+    assert found.outcome.complaint.startswith("1 of 2 tasks failed; the first: task 1 (long) failed: ")
+    assert (found.outcome.ended, found.error) == (False, None)
+    long.state = "failed"
+    found = predict(recorded_run(_leaving(long, short)), calibration=Calibration())
+    assert (found.outcome.ended, found.outcome.complaint) == (True, "")
+    assert [one.name for one in found.tasks] == ["short"]
+
+
 def test_tasks_that_were_submitted_later_arrive_later() -> None:
     late = _task("b", 50, 1.0)
     late.submitted = 150.0

@@ -89,6 +89,14 @@ def test_a_platform_from_a_file(bough: Call, flat: Path) -> None:
     assert row["makespan"] == 3.0
 
 
+def test_tasks_that_fail_are_said_and_no_figure_is(bough: Call, flat: Path) -> None:
+    Path("short.toml").write_text("[site.a]\ncores = 2\nqueue = {walltime = 4.5}\n")
+    code, out, err = bough("simulate", "list.txt", "--platform", "short.toml")
+    assert (code, err) == (1, "")
+    assert "fifo    0 of 1           1 of 3 tasks failed; the first: task 3 (c) failed: " in out
+    assert "fifo    -         -            -" in out
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

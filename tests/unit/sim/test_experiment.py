@@ -62,6 +62,55 @@ def test_a_policy_that_raises_is_reported_and_stops_nothing(monkeypatch: pytest.
     assert bad.makespan == good.makespan  # it was replaced
 
 
+class _Ends(_Raises):
+    def place(self, view: View, /) -> Iterable[Place]:
+        raise SystemExit(3)
+
+
+class _Interrupted(_Raises):
+    def place(self, view: View, /) -> Iterable[Place]:
+        raise KeyboardInterrupt
+
+
+def test_a_policy_that_ends_the_program_stops_nothing_and_a_user_who_interrupts_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(policy_registry._PLACEMENT, "ends", _Ends)
+    monkeypatch.setitem(policy_registry._PLACEMENT, "interrupted", _Interrupted)
+    bad, good = simulate(FORK, one_site(2), ["ends", "fifo"]).rows()
+    assert bad.complaint == "the run did not end: the policy ended the program (SystemExit: 3)"
+    assert (bad.runs, good.runs, good.makespan) == (0, 1, 55.0)
+    assert trace(FORK, one_site(2), "ends") == []
+    with pytest.raises(KeyboardInterrupt):
+        simulate(FORK, one_site(2), ["interrupted"])
+
+
+def _bag(count: int, seconds: float) -> Workload:
+    return Workload("bag", [SimulatedTask(f"t{number}", seconds) for number in range(count)])
+
+
+def test_a_run_in_which_tasks_failed_has_no_figures_and_says_why() -> None:
+    after = Workload("then", [*_bag(8, 10.0).tasks, SimulatedTask("last", 1.0, (0, 1))])
+    report = simulate(after, read_platform("[site.a]\nhosts = 2\ncores = 4\nqueue = {walltime = 5}\n"), ["fifo"])
+    (run,), (row,) = report.runs, report.rows()
+    assert run.complaint.startswith("8 of 9 tasks failed, 1 was skipped; the first: task 1 (t0) failed: ")
+    assert "its wall time was over" in run.complaint
+    assert (run.ended, run.makespan, run.ratio, row.runs) == (False, 0.0, 1.0, 0)
+
+
+def test_no_pilots_are_asked_for_without_end_if_tasks_are_known_to_be_too_long_for_them() -> None:
+    platform = read_platform("[site.a]\nhosts = 2\ncores = 4\nqueue = {walltime = 5}\n")
+    (run,) = simulate(_bag(8, 10.0), platform, ["fifo"], information="perfect").runs
+    assert run.complaint.startswith("8 of 8 tasks never ran: no host comes that could take them; site a gets no pilot")
+    assert "its pilots end after 5 s, and it is expected to run for 10 s" in run.complaint
+    assert not run.ended
+
+
+def test_tasks_that_no_host_is_left_for_are_counted_in_a_sentence() -> None:
+    (run,) = simulate(_bag(3, 10.0), read_platform("[site.a]\nhosts = 1\nleaves = 15\n"), ["fifo"]).runs
+    assert (run.complaint, run.ended) == ("2 of 3 tasks never ran: no host is left that could take them", False)
+
+
 def test_what_cannot_be_is_refused_before_anything_runs() -> None:
     for wrong, match in (
         ({"policies": ["fifoo"]}, "did you mean"),

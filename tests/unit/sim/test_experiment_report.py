@@ -159,9 +159,9 @@ class _Unmade(_Hostile):
     [
         (_Raises, "RuntimeError", True),
         (_Rubbish, "the policy failed", True),
-        (_Nothing, "did not end", False),
+        (_Nothing, "4 of 4 tasks never ran: the policy gave first to no host, though one has room for it", False),
         (_Impossible, "wished the impossible", False),
-        (_NoRank, "did not end", False),
+        (_NoRank, "could not rank", False),
         (_Unmade, "no room", False),
     ],
 )

@@ -48,7 +48,7 @@ def simulation(
 def makespan(sim: Simulation, *items: object) -> float:
     sim.at(0.0, submit(*items))  # type: ignore[arg-type]
     end = sim.run()
-    sim.check_complete()
+    assert sim.machine.is_idle
     check(sim.machine.state)
     return end
 
@@ -176,7 +176,15 @@ def test_a_simulation_that_runs_dry_says_so() -> None:
     sim = simulation(1.0, 1)
     sim.at(0.0, submit(task(1, needs=needs(5))))
     sim.run()
-    with pytest.raises(InternalError, match="ran dry with tasks left"):
+    with pytest.raises(InternalError, match=r"^1 of 1 task never ran: task 1 needs 5 cores"):
+        sim.check_complete()
+
+
+def test_a_simulation_in_which_a_task_failed_is_not_complete() -> None:
+    sim = simulation(1.0, 1, fails=lambda r, i, a: Failure(Cause.EXIT, "broken") if r == 2 else None)
+    sim.at(0.0, submit(task(1), task(2), task(3, 2)))
+    sim.run()
+    with pytest.raises(InternalError, match=r"^1 of 3 tasks failed, 1 was skipped; the first: task 2 failed: broken$"):
         sim.check_complete()
 
 
