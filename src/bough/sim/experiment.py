@@ -390,11 +390,11 @@ def measure(
                 wasted += (attempt.ended - attempt.began) * tasks[attempt.task].cores
         data = _data_measures(attempts)
     makespan = max((one.end for one in ran.values()), default=0.0)
+    seconds = [length if place in ran else 0.0 for place, length in enumerate(seconds, 1)]  # that count in a replay
     speeds: dict[int, float] = {one.id: one.traits.speed for one in executors}
     there = presence(simulation, makespan)
-    power = sum(speeds.get(one.executor, 1.0) * one.cores for one in there)
+    power = _most_at_once((one.start, one.end, speeds.get(one.executor, 1.0) * one.cores) for one in there)
     fastest = max((speeds.get(one.executor, 1.0) for one in there), default=1.0)
-    cores = sum(one.cores for one in there)
     allocated = sum(one.cores * (one.end - one.start) for one in there)
     work = sum(length * task.cores for length, task in zip(seconds, tasks, strict=True))
     ideal = _critical_path(workload, seconds) / fastest
@@ -407,7 +407,7 @@ def measure(
         "",
         0,
         makespan,
-        max(ideal, work / power),
+        max(ideal, work / power) if power else ideal,
         ideal,
         response=_mean(one.end for one in ran.values()),
         response_95=percentile((one.end for one in ran.values()), 0.95),
@@ -416,7 +416,7 @@ def measure(
         execution=(sum(one.end - one.start for one in ran.values()) - delivered) / len(ran) if ran else 0.0,
         utilisation=min(1.0, spent / allocated) if allocated else 1.0,
         speedup=work / makespan if makespan else 1.0,
-        efficiency=work / makespan / cores if makespan else 1.0,
+        efficiency=work / allocated if allocated else 1.0,
         provisioning=_provisioning(simulation, there),
         core_hours=hours(allocated),
         node_hours_used=hours(used),
@@ -450,6 +450,19 @@ def presence(simulation: Simulation, until: Seconds) -> list[Presence]:
                 found.append(Presence(fact.executor, cores, min(since, until), min(now, until)))
     found += [Presence(one, cores, min(since, until), until) for one, (cores, since) in joined.items()]
     return found
+
+
+def _most_at_once(amounts: Iterable[tuple[Seconds, Seconds, float]]) -> float:
+    """The most that was there at one time, of amounts from when to when; who leaves has left before others come."""
+    some = [one for one in amounts if one[0] < one[1]]
+    changes = [(end, 0, -amount) for _, end, amount in some] + [(start, 1, amount) for start, _, amount in some]
+    most = amount = 0.0
+    there = 0
+    for _, comes, change in sorted(changes, key=itemgetter(0, 1)):
+        there += 1 if comes else -1
+        amount = amount + change if there else 0.0
+        most = max(most, amount)
+    return most
 
 
 def _provisioning(simulation: Simulation, there: Sequence[Presence]) -> Seconds:

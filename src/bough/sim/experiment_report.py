@@ -1,9 +1,10 @@
 """What an experiment has found: a run for each policy and seed, a row for each policy, and differences seed by seed.
 
-Definitions are Falkon's (Raicu, dissertation 2009): speed-up S = T1 / TP, efficiency S / P, utilisation used / (used +
-wasted) where wasted is allocated and idle, slow-down = workload time / ideal workload time (any number of hosts, free
-communication), performance index = speed-up / processor-hours allocated, where the best policy has 1, response = wait +
-run + delivery, provisioning latency = the time until all that was requested has joined.
+Definitions are Falkon's (Raicu, dissertation 2009): speed-up S = T1 / TP; efficiency S / P, where P is the mean number
+of cores that were there, so that hosts count for as long as they were; utilisation used / (used + wasted), where wasted
+is allocated and idle; slow-down = workload time / ideal workload time (any number of hosts, free communication);
+performance index = speed-up / processor-hours allocated, where the best policy has 1; response = wait + run + delivery;
+provisioning latency = the time until all that was requested has joined.
 Rule: a run that did not end well, with every task, counts for its complaint and for no mean.
 """
 
@@ -44,7 +45,7 @@ class Outcome(msgspec.Struct, frozen=True):
     policy: str
     seed: int
     makespan: Seconds = 0.0
-    lower_bound: Seconds = 0.0  # no schedule is shorter: the critical path, or all work on all cores
+    lower_bound: Seconds = 0.0  # no schedule is shorter: the critical path, or all work on the most cores there at once
     ideal: Seconds = 0.0  # on any number of the fastest hosts, with free communication
     response: Seconds = 0.0  # the mean from submission to end
     response_95: Seconds = 0.0  # 95 % of tasks have ended so long after their submission
@@ -53,7 +54,7 @@ class Outcome(msgspec.Struct, frozen=True):
     execution: Seconds = 0.0  # the mean of what tasks took themselves
     utilisation: float = 0.0  # used / (used + wasted) core-seconds of hosts that were there
     speedup: float = 0.0  # against one core of speed 1
-    efficiency: float = 0.0  # speed-up for each core
+    efficiency: float = 0.0  # speed-up for each core, of the mean number that was there
     provisioning: Seconds = 0.0  # until all hosts that were requested had joined
     core_hours: float = 0.0  # of hosts that were there
     node_hours_used: float = 0.0  # hosts on which something ran

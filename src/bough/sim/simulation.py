@@ -238,6 +238,8 @@ class Simulation:
     def _lose(self, executor: int) -> None:
         if executor not in self._dead:
             self._dead.add(executor)
+            if executor in self._executors:
+                self._executor(executor).lose()
             if self.data is not None and executor in self._executors:
                 self.data.lost(self.now, self._executors[executor].traits)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -96,6 +96,34 @@ def test_a_run_in_which_tasks_failed_has_no_figures_and_says_why() -> None:
     assert run.complaint.startswith("8 of 9 tasks failed, 1 was skipped; the first: task 1 (t0) failed: ")
     assert "its wall time was over" in run.complaint
     assert (run.ended, run.makespan, run.ratio, row.runs) == (False, 0.0, 1.0, 0)
+
+
+@pytest.mark.parametrize(("information", "used", "waste"), [("perfect", 100 / 120, 0.0), ("measured", 1.0, 0.2)])
+def test_hosts_that_come_and_go_count_for_as_long_as_they_are_there(
+    information: Literal["perfect", "measured"], used: float, waste: float
+) -> None:
+    """Two tasks fit into each pilot of 25 s. The core begins a third one only if it does not know how long it takes."""
+    platform = read_platform("[site.a]\nqueue = {walltime = 25}\n")
+    (run,) = simulate(_bag(10, 10.0), platform, ["fifo"], information=information).runs
+    assert (run.makespan, run.lower_bound, run.ratio) == (120.0, 100.0, 1.2)
+    assert run.efficiency == pytest.approx(100 / 120)
+    assert run.core_hours == pytest.approx(120 / 3600)
+    assert (run.utilisation, run.cpu_waste) == (pytest.approx(used), waste)
+
+
+def test_the_time_before_a_host_has_joined_is_no_capacity() -> None:
+    platform = read_platform("[site.a]\n[site.b]\nqueue = {wait = 10}\n")
+    (run,) = simulate(_bag(3, 10.0), platform, ["fifo"]).runs
+    assert (run.makespan, run.lower_bound) == (20.0, 15.0)
+    assert (run.efficiency, run.utilisation) == (1.0, 1.0)
+
+
+def test_work_that_is_lost_with_its_host_was_held_cores_and_waste() -> None:
+    platform = read_platform("[site.a]\nleaves = 5\nreturns = 6\n")
+    (run,) = simulate(_bag(1, 10.0), platform, ["fifo"]).runs
+    assert (run.makespan, run.lower_bound) == (16.0, 10.0)
+    assert run.efficiency == pytest.approx(10 / 15)
+    assert (run.utilisation, run.cpu_waste) == (1.0, 0.5)
 
 
 def test_no_pilots_are_asked_for_without_end_if_tasks_are_known_to_be_too_long_for_them() -> None:
