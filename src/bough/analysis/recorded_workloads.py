@@ -1,7 +1,9 @@
 """Workflow files and recorded runs as workloads for the simulator.
 
 A recorded task has its seconds; a described one takes what its `seconds` attribute says, or what is given for all that
-say nothing. Rule: nothing runs, and no time is made up: a task without one is named, with what to do.
+say nothing. What a described task asks for (cores, memory, sites, requirements) it asks for in a simulation, too; of a
+recorded one the cores are known, and what memory it used is no request.
+Rule: nothing runs, and no time is made up: a task without one is named, with what to do.
 """
 
 from __future__ import annotations
@@ -28,7 +30,12 @@ def workload_of(graph: TaskGraph, *, unknown: float | None = None) -> Workload:
         cores = 0.0 if task.is_joint else task.cores
         reads, writes = files.of(task)
         template = _template(task.name)
-        made.append(SimulatedTask(task.name, seconds, after, cores, 0, task.priority, template, reads, writes))
+        made.append(
+            SimulatedTask(
+                task.name, seconds, after, cores, task.reserved, task.priority, template, reads, writes,
+                sites=task.sites, requires=task.requires,
+            )
+        )  # fmt: skip
     return Workload(graph.name, made, files.listed)
 
 

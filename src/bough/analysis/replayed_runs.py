@@ -207,16 +207,17 @@ def predict(
         raise UserError(f"times {hosts:g} as many hosts with links times {link:g} as fast: say positive numbers")
     said = calibration or run.calibration
     tasks = [
-        SimulatedTask(
-            task.name, task.seconds + run.staged[place] / link + (said.overhead if place in run.actual else 0.0),
-            task.after, task.cores, task.memory, task.priority, task.template,
+        msgspec.structs.replace(
+            task, seconds=task.seconds + run.staged[place] / link + (said.overhead if place in run.actual else 0.0)
         )
         for place, task in enumerate(run.workload.tasks)
-    ]  # fmt: skip
+    ]
     executors = [RunExecutor(1, "", "", cores)] if cores is not None else _times(run.executors, hosts)
     workload = Workload(run.workload.name, tasks)
     there = [
-        SimulatedHost(one.site or "site", one.host, one.cores, max(said.startup, one.joined), _leaves(one, run))
+        SimulatedHost(
+            one.site or "site", one.host, one.cores, max(said.startup, one.joined), _leaves(one, run), one.memory
+        )
         for one in executors
     ]
     wanted = {place + 1 for place in range(len(tasks)) if place not in run.unsuccessful}

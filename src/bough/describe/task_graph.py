@@ -164,11 +164,14 @@ class RecordedTask:
     staged: float = 0.0  # seconds for moving its files, beside those in which it ran
     tried: float = 0.0  # seconds of tries before the one that counts
     cpu: float | None = None  # seconds
-    memory: int | None = None  # bytes
+    memory: int | None = None  # bytes that it used
     host: str = ""
     inputs: dict[str, int] = field(default_factory=dict)  # files by name, with sizes
     outputs: dict[str, int] = field(default_factory=dict)
     is_joint: bool = False
+    reserved: int = 0  # bytes of memory that it asks for
+    sites: tuple[str, ...] = ()  # where it may run; empty: anywhere
+    requires: str = ""  # of the attributes of its executor
 
 
 @dataclass(slots=True)
@@ -245,6 +248,7 @@ def _task(said: PlanTask, number: int, path: str) -> RecordedTask:
     task = RecordedTask(
         said.name or f"task-{number}", said.label, said.command, group=path, cores=said.cores, priority=said.priority
     )
+    task.reserved, task.sites, task.requires = said.memory, tuple(dict.fromkeys(said.sites)), said.requires
     task.inputs, task.outputs = files_of(said, "inputs"), files_of(said, "outputs")
     seconds = said.attributes.get("seconds", "")
     try:

@@ -33,9 +33,10 @@ from bough.policies.policy_registry import NO_REPLICATION, PROVISIONING, load_pr
 from bough.sim.data.measured_attempts import Measured
 from bough.sim.data.simulated_data import SimulatedData
 from bough.sim.experiment_report import DataMeasures, Outcome, Report, hours, percentile
+from bough.sim.host_check import check_hosts
 from bough.sim.platforms.batch_waits import failures, recorded, sampled
 from bough.sim.platforms.platform import Platform
-from bough.sim.platforms.simulated_executor import ExecutorTraits, Fate, SimulatedExecutor
+from bough.sim.platforms.simulated_executor import UNSAID_MEMORY, ExecutorTraits, Fate, SimulatedExecutor
 from bough.sim.platforms.simulated_site import SimulatedSite, after
 from bough.sim.policy_texts import compared, load_compared
 from bough.sim.policy_watch import MOST_PATIENCE, PATIENCE
@@ -98,10 +99,7 @@ def simulate(
                 f"provisioning {provisioning}: no site of the platform has a queue, so that no pilot is asked for;"
                 " give a site queue = {wait = 60}, or leave provisioning out"
             )
-    needed = max((task.cores for task in workload.tasks), default=0.0)
-    largest = max(site.cores for site in platform.site.values())
-    if needed > largest:
-        raise UserError(f"a task of {workload.name} needs {needed:g} cores, and no host has more than {largest:g}")
+    check_hosts(workload, platform)
     wanted = [(name, seed) for seed in range(1, seeds + 1) for name in names]
     once = partial(
         run_once,
@@ -305,6 +303,7 @@ def _depart(simulation: Simulation, platform: Platform, executors: list[Simulate
                 traits = one.traits
                 number = len(executors) + 1
                 back = SimulatedExecutor(number, traits.capacity, traits.speed, f"{traits.host}-again", name)
+                back.attributes = one.attributes
                 simulation.join(site.returns, back)
                 executors.append(back)
 
@@ -320,6 +319,7 @@ class SimulatedHost(NamedTuple):
     cores: float
     joins: Seconds = 0.0
     leaves: Seconds | None = None
+    memory: int = 0  # bytes; 0: not said
 
 
 def run_on_hosts(
@@ -342,7 +342,7 @@ def run_on_hosts(
         return Fate(tasks[spec.id - 1].seconds)
 
     executors = [
-        SimulatedExecutor(number, Needs(cores=one.cores), 1.0, one.host, one.site)
+        SimulatedExecutor(number, Needs(one.cores, one.memory or UNSAID_MEMORY), 1.0, one.host, one.site)
         for number, one in enumerate(hosts, 1)
     ]
     simulation = Simulation(Machine(load_compared(policy), seed=seed), model, ())

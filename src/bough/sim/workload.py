@@ -55,6 +55,13 @@ class SimulatedTask(msgspec.Struct, frozen=True, gc=False):
     template: str = ""  # tasks of one template are expected to run equally long
     reads: tuple[int, ...] = ()  # places in the list of files
     writes: tuple[int, ...] = ()
+    sites: tuple[str, ...] = ()  # where it may run; empty: anywhere
+    requires: str = ""  # of the attributes of its host, see `model.sites.requirements`; empty: nothing
+
+    @property
+    def needs(self) -> Needs:
+        """What it occupies while it runs, and where it may run."""
+        return Needs(cores=self.cores, memory=self.memory, sites=self.sites, requires=self.requires)
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -161,11 +168,12 @@ class Workload(msgspec.Struct, frozen=True):
         after = self.dependencies()
         if arrays:
             return self._as_arrays(first, after)
-        needs: dict[tuple[float, int], Needs] = {}
+        needs: dict[tuple[object, ...], Needs] = {}  # one object for tasks that need the same
         paths = [file.path for file in self.files]
         made: list[Item] = []
         for place, task in enumerate(self.tasks):
-            wanted = needs.setdefault((task.cores, task.memory), Needs(cores=task.cores, memory=task.memory))
+            key = (task.cores, task.memory, task.sites, task.requires)
+            wanted = needs.get(key) or needs.setdefault(key, task.needs)
             template, limits = task.template[:200], NO_LIMITS
             if estimates is not None:
                 template, limits = f"task {place}", Limits(walltime=estimates[place])
@@ -187,7 +195,7 @@ class Workload(msgspec.Struct, frozen=True):
 
         def alike(place: int) -> tuple[object, ...]:
             task = self.tasks[place]
-            return (task.template, task.cores, task.memory, task.priority, after[place])
+            return (task.template, task.needs, task.priority, after[place])
 
         for _, run in groupby(range(len(self.tasks)), alike):
             some = list(run)
@@ -197,7 +205,7 @@ class Workload(msgspec.Struct, frozen=True):
             made.append(
                 ArraySpec(
                     RecordId(record), Kind.COMMAND, BlobId(b""), len(some), BlobId(b"t" * 16), name=one.name[:200],
-                    template=one.template[:200], needs=Needs(cores=one.cores, memory=one.memory),
+                    template=one.template[:200], needs=one.needs,
                     priority=one.priority, after=tuple([Dep(On.TASK, *places[before]) for before in after[some[0]]]),
                     reads=pack_reads([[paths[file] for file in self.tasks[place].reads] for place in some]),
                 )

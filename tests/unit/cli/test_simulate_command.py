@@ -83,6 +83,16 @@ def test_every_form_of_a_workflow_is_simulated(bough: Call, flat: Path) -> None:
         assert (said["tasks"], said["policies"][0]["makespan"]) == (tasks, makespan)
 
 
+def test_what_tasks_of_a_file_ask_for_is_asked_for_in_a_simulation(bough: Call, flat: Path) -> None:
+    flat.write_text("".join(f"t{n}: attr.seconds=10 memory=4GB sites=b requires='os' :: true\n" for n in range(4)))
+    Path("lab.toml").write_text("[site.a]\ncores = 9\n[site.b]\ncores = 4\nmemory = '9GB'\nattributes = {os = 'x'}\n")
+    (row,) = json.loads(bough("simulate", "list.txt", "--platform", "lab.toml", "--json")[1])["policies"]
+    assert row["makespan"] == 20.0
+    code, _, err = bough("simulate", "list.txt", "--cores", "4")
+    assert code == 2
+    assert "task t0 may run only at b" in err
+
+
 def test_a_platform_from_a_file(bough: Call, flat: Path) -> None:
     Path("lab.toml").write_text("[site.a]\nhosts = 2\nspeed = 2\n")
     (row,) = json.loads(bough("simulate", "list.txt", "--platform", "lab.toml", "--json")[1])["policies"]

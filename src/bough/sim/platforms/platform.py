@@ -4,7 +4,8 @@
     hosts = 4
     cores = 8
     speed = [0.8, 1.2]      # of each host, drawn evenly from this interval; or one number
-    memory = "64GB"
+    memory = "64GB"         # not said: it never runs short
+    attributes = {os = "linux", cpu = ["avx2"]}         # what tasks may require, besides cores, memory_gb, site, host
     cache = "50GB"          # what a host keeps of files that tasks read and write; 0: nothing; not said: all
     eviction = "lru"        # what a full cache gives up first: the policies of the live executors
     store = "host"          # each host has its cache; or site: the hosts of the site share one
@@ -36,11 +37,12 @@ from msgspec import Meta
 from bough.errors import UnknownName, UserError
 from bough.model.bounds import SiteName, in_plain_words
 from bough.model.ids import read_bytes
+from bough.model.sites.requirements import AttributeName, AttributeValue
 from bough.model.sites.resources import Needs
 from bough.policies.eviction.eviction_names import EVICTION, load_eviction
 from bough.sim.platforms.availability_traces import TraceSpec
 from bough.sim.platforms.link_specs import Amount, LinkSpec, TransferRules, read_rate
-from bough.sim.platforms.simulated_executor import Node, SimulatedExecutor
+from bough.sim.platforms.simulated_executor import UNSAID_MEMORY, Node, SimulatedExecutor
 
 Speed = Annotated[float, Meta(gt=0, le=1e6)]
 SpeedRange = Annotated[list[Speed], Meta(min_length=2, max_length=2)]  # a tuple of two in a union ends msgspec 0.22
@@ -80,6 +82,7 @@ class SitePlatform(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     returns: Annotated[float, Meta(ge=0, le=1e12)] = 0.0  # when it is back, with empty caches; 0: never
     availability: TraceSpec | None = None  # of its hosts, each with a trace of its own
     queue: QueueSpec | None = None  # its hosts come by pilots; None: they are there
+    attributes: Annotated[dict[AttributeName, AttributeValue], Meta(max_length=100)] = {}  # for requirements of tasks
 
     def draw_speed(self, dice: Random) -> float:
         """The speed of one host."""
@@ -128,7 +131,7 @@ class Platform(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def nodes(self, name: str, seed: int) -> list[Node]:
         """The hosts behind the queue of a site, as they belong to a seed; nothing: they are all of speed 1."""
         site = self.site[name]
-        if site.speed == 1.0 and not site.memory_bytes and site.availability is None:
+        if site.speed == 1.0 and not (site.memory_bytes or site.attributes) and site.availability is None:
             return []
         dice, traces = Random(f"nodes {name} {seed}"), site.availability
         return [
@@ -136,6 +139,7 @@ class Platform(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 site.draw_speed(dice),
                 site.memory_bytes,
                 traces.make(Random(f"availability {seed} {name} {number}")) if traces is not None else None,
+                tuple(site.attributes.items()),
             )
             for number in range(1, site.hosts + 1)
         ]
@@ -147,10 +151,11 @@ class Platform(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name, site in self.site.items():
             if site.queue is not None:
                 continue  # its hosts come by pilots
-            capacity = Needs(cores=site.cores, memory=site.memory_bytes)
+            capacity = Needs(cores=site.cores, memory=site.memory_bytes or UNSAID_MEMORY)
             for index in range(1, site.hosts + 1):
                 number += 1
                 made = SimulatedExecutor(number, capacity, site.draw_speed(dice), f"{name}{index}", name)
+                made.attributes = tuple(site.attributes.items())
                 if site.availability is not None:
                     made.availability = site.availability.make(Random(f"availability {seed} {number}"))
                 yield made

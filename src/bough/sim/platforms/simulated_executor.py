@@ -19,6 +19,7 @@ from bough.model.ids import ExecutorId, Seconds
 from bough.model.monitoring.monitors import Finish as EndWell
 from bough.model.monitoring.monitors import Restart
 from bough.model.outcomes import Cause, Failure
+from bough.model.sites.requirements import Attributes
 from bough.model.sites.resources import Needs
 from bough.model.tasks import ArraySpec, TaskSpec
 from bough.sim.platforms.availability_traces import Trace
@@ -34,12 +35,16 @@ class ExecutorTraits(NamedTuple):
     capacity: Needs
 
 
+UNSAID_MEMORY = 1 << 60  # bytes of a host of which nobody says how much it has: what is not said never runs short
+
+
 class Node(NamedTuple):
     """A host behind the batch system of a site."""
 
     speed: float = 1.0
     memory: int = 0  # bytes, 0: not said
     availability: Trace | None = None  # over time; None: all of it
+    attributes: Attributes = ()  # for requirements of tasks
 
 
 class Fate(msgspec.Struct, frozen=True, gc=False):
@@ -104,6 +109,7 @@ class SimulatedExecutor:
         self._speed = speed
         self.busy: Seconds = 0.0  # core-seconds of work done
         self.now: Seconds = 0.0  # set by those that drive it, before they say something
+        self.attributes: Attributes = ()  # what it says of itself, for requirements of tasks
         self.availability: Trace | None = None  # how much of its speed there is over time; None: all of it
         self._free = dict(capacity.amounts())
         self._needs, self._wanted = capacity, capacity.amounts()  # of the span that was looked at last
@@ -121,7 +127,8 @@ class SimulatedExecutor:
 
     def hello(self) -> ExecutorJoined:
         """What it says when it joins."""
-        return ExecutorJoined(self.id, self.traits.site, self.host, 0, self.traits.capacity)
+        traits = self.traits
+        return ExecutorJoined(self.id, traits.site, self.host, 0, traits.capacity, attributes=self.attributes)
 
     def take(self, order: SendSpan, model: Model) -> list[Finish | Stage]:
         """Accept a span; return the ends of what starts now, or what is to be brought for it first."""

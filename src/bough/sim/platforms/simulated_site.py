@@ -15,7 +15,7 @@ from bough.model.events.facts import ExecutorJoined, SiteDefined
 from bough.model.ids import ExecutorId, Seconds
 from bough.model.sites.resources import Needs
 from bough.model.sites.site_specs import PilotId, SiteSpec
-from bough.sim.platforms.simulated_executor import Node, SimulatedExecutor
+from bough.sim.platforms.simulated_executor import UNSAID_MEMORY, Node, SimulatedExecutor
 
 FIRST: int = 1_000_000  # executors of pilots are numbered from here
 # when the pilots of a request start, that was made at a time; `nth` counts requests from 0
@@ -52,8 +52,9 @@ class PilotExecutor(SimulatedExecutor):
     def __init__(
         self, pilot: PilotId, site: str, cores: float, now: Seconds, until: Seconds = 0.0, *, node: Node = _ANY
     ) -> None:
-        super().__init__(FIRST + pilot, Needs(cores=cores, memory=node.memory), node.speed, site=site)
-        self.availability = node.availability
+        capacity = Needs(cores=cores, memory=node.memory or UNSAID_MEMORY)
+        super().__init__(FIRST + pilot, capacity, node.speed, site=site)
+        self.availability, self.attributes = node.availability, node.attributes
         self.until = until
         self.pilot = pilot
         self.came = now
@@ -63,7 +64,16 @@ class PilotExecutor(SimulatedExecutor):
     def hello(self) -> ExecutorJoined:
         """What it says when it joins."""
         traits = self.traits
-        return ExecutorJoined(self.id, traits.site, self.host, 1, traits.capacity, self.until, pilot=self.pilot)
+        return ExecutorJoined(
+            self.id,
+            traits.site,
+            self.host,
+            1,
+            traits.capacity,
+            self.until,
+            pilot=self.pilot,
+            attributes=self.attributes,
+        )
 
 
 class SimulatedSite:
