@@ -250,7 +250,10 @@ class DataView(Protocol):
         """
 
     def expected_on(self, task: DataTask, executor: ExecutorView) -> Seconds:
-        """The run time of a task of its template where an executor is, or anywhere; 0: unknown."""
+        """The run time of a task of its template where an executor is, or anywhere; 0: unknown.
+
+        A simulator may tell the truth, or what was true when the run began.
+        """
 
     def free_in(self, most: int) -> list[tuple[Seconds, ExecutorView]]:
         """Executors with room (0), and those that may have it next: seconds until then, as far as the past tells."""

@@ -1,9 +1,8 @@
 """Experiments: a workload on a platform under several policies, each with the same seeds.
 
 A seed fixes the speeds of hosts and how far the times of tasks are from what was expected; all policies meet the same
-ones, so that two of them can be compared seed by seed. What policies know of run times is what was measured of the
-template so far, as live; or the truth; or the truth with an error. The core and the policies are those of the live
-system.
+ones, so that two of them can be compared seed by seed. What policies know of run times is said in `information`. The
+core and the policies are those of the live system.
 Rules: the same seeds give the same figures, to the byte; a policy that fails is reported in its row and stops nothing;
 a run in which a task did not succeed has no figures, only a complaint.
 """
@@ -16,7 +15,7 @@ from itertools import groupby
 from operator import index, itemgetter
 from random import Random
 from statistics import fmean
-from typing import Annotated, Any, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Meta
@@ -34,6 +33,7 @@ from bough.sim.data.measured_attempts import Measured
 from bough.sim.data.simulated_data import SimulatedData
 from bough.sim.experiment_report import DataMeasures, Outcome, Report, hours, percentile
 from bough.sim.host_check import check_hosts
+from bough.sim.information import Foresight, Information, estimates, read_information
 from bough.sim.platforms.batch_waits import failures, recorded, sampled
 from bough.sim.platforms.platform import Platform
 from bough.sim.platforms.simulated_executor import UNSAID_MEMORY, ExecutorTraits, Fate, SimulatedExecutor
@@ -47,7 +47,6 @@ from bough.sim.workload import Workload
 
 # A policy is anybody's code: what it raises must not stop the others. A user who interrupts is no policy.
 _OF_A_POLICY = (Exception, SystemExit)
-Information = Literal["measured", "perfect"] | float
 _Seeds = Annotated[int, Meta(ge=1, le=100_000)]
 _Share = Annotated[float, Meta(ge=0, le=10)]  # of a time, by which another one differs from it
 _Patience = Annotated[float, Meta(ge=0, le=MOST_PATIENCE)]
@@ -77,8 +76,8 @@ def simulate(
 
     `policies` and `replication`: names, or a text as on the command line ("fifo,workqueue+wqr"); see
     `bough.sim.policy_texts`. Every policy that says nothing of replication runs with each of `replication`.
-    `information` is what policies know of run times: "measured" of the template so far, "perfect", or how far
-    estimates are off the truth (0.3: about 30 %).
+    `information` is what policies know of run times: "measured" of the template so far, "perfect", "snapshot" (of hosts
+    as they were at the start), or how far estimates are off the truth (0.3: about 30 %); see `sim.information`.
     `provisioning`: how many pilots are asked for, of sites with a queue; None: as a server does by default.
     `patience`: real seconds that a policy may take for one answer before its run is ended; 0: as many as it takes.
     `session`: the runs are tasks of it; the report is the same, to the byte.
@@ -88,10 +87,7 @@ def simulate(
     seeds = within("seeds", index(seeds) if hasattr(seeds, "__index__") else seeds, _Seeds)  # NumPy's too
     noise = within("noise", noise, _Share)
     patience = within("patience", patience, _Patience)
-    if isinstance(information, str) and information not in ("measured", "perfect"):
-        raise UserError(f"information is {shown(information)}; say measured, perfect, or how far they are off: 0.3")
-    if not isinstance(information, str):
-        information = within("information", information, _Share)
+    information = read_information(information)
     if provisioning is not None:
         load_provisioning(provisioning)
         if all(site.queue is None for site in platform.site.values()):
@@ -250,25 +246,21 @@ def _simulated(
     data = SimulatedData(workload, platform, seed=seed) if workload.files else None
     sites = _sites(platform, seed)
     policies = load_compared(policy, provisioning)
-    estimates: list[Seconds] | None = None
-    if information != "measured":
-        speeds = {one.host: one.traits.speed for one in executors}
-        off = 0.0 if isinstance(information, str) else information
-        wrong = Random(f"estimates {seed}")
-        estimates = [length * (wrong.lognormvariate(0.0, off) if off else 1.0) for length in seconds]
 
-        def foresee(record: int, element: int, host: str) -> Seconds:
-            if host not in speeds:  # a pilot brought it
-                speeds.update({one.host: one.traits.speed for site in sites for one in site.executors})
-            return seconds[record - 1] / speeds.get(host, 1.0)
+    def hosts() -> list[SimulatedExecutor]:
+        return [*executors, *(one for site in sites for one in site.executors)]
 
-        policies = msgspec.structs.replace(policies, foresight=None if off else foresee)
+    expected = estimates(information, seconds, seed)
+    foresight = Foresight(information, expected, hosts) if expected is not None else None
+    policies = msgspec.structs.replace(policies, foresight=foresight)
     simulation = Simulation(Machine(policies, seed=seed), model, executors, sites, data=data)
     simulation.patience = patience
+    if foresight is not None:
+        foresight.now = lambda: simulation.now
     _depart(simulation, platform, executors, seed)
-    simulation.submit(0.0, workload, estimates=estimates)
+    simulation.submit(0.0, workload, estimates=expected)
     _finish(simulation)
-    return simulation, [*executors, *(one for site in sites for one in site.executors)], seconds
+    return simulation, hosts(), seconds
 
 
 def _sites(platform: Platform, seed: int) -> list[SimulatedSite]:

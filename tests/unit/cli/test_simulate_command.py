@@ -93,6 +93,14 @@ def test_what_tasks_of_a_file_ask_for_is_asked_for_in_a_simulation(bough: Call, 
     assert "task t0 may run only at b" in err
 
 
+def test_what_policies_know_is_a_word_or_a_number(bough: Call, flat: Path) -> None:
+    for known in ("measured", "perfect", "snapshot", "0.3"):
+        assert bough("simulate", "list.txt", "--cores", "2", "--information", known)[0] == 0
+    code, _, err = bough("simulate", "list.txt", "--cores", "2", "--information", "snapshoot")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "information is 'snapshoot'; say measured, perfect, snapshot, or how far estimates are off" in err
+
+
 def test_a_platform_from_a_file(bough: Call, flat: Path) -> None:
     Path("lab.toml").write_text("[site.a]\nhosts = 2\nspeed = 2\n")
     (row,) = json.loads(bough("simulate", "list.txt", "--platform", "lab.toml", "--json")[1])["policies"]

@@ -10,7 +10,8 @@ import pytest
 from bough.errors import UserError
 from bough.policies import policy_registry
 from bough.policy.interface import Place, ReadyWork, View
-from bough.sim.experiment import Information, simulate, trace
+from bough.sim.experiment import simulate, trace
+from bough.sim.information import Information
 from bough.sim.platforms.platform import one_site, read_platform
 from bough.sim.workload import SimulatedTask, Workload
 

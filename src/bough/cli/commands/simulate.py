@@ -10,7 +10,7 @@ import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict, cast
+from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
 
 from msgspec import Meta
 
@@ -33,7 +33,8 @@ from bough.model.bounds import LONGEST, Count, read_number, within
 from bough.model.ids import read_seconds
 from bough.policies.policy_registry import NO_REPLICATION
 from bough.sim.application_workloads import APPLICATIONS, application
-from bough.sim.experiment import Information, simulate, trace
+from bough.sim.experiment import simulate, trace
+from bough.sim.information import Information, read_information
 from bough.sim.platforms.batch_waits import with_logs
 from bough.sim.platforms.platform import Platform, one_site, read_platform
 from bough.sim.policy_texts import compared
@@ -56,7 +57,6 @@ EXAMPLES = (
     "bough simulate --replay .bough/survey:2 --policy ljf,heft --scale-hosts 2 --scale-link 0.5",
 )
 _Factor = Annotated[float, Meta(gt=0, le=1000)]
-_Error = Annotated[float, Meta(ge=0, le=10)]
 _Cores = Annotated[int, Meta(ge=1, le=10_000)]
 
 
@@ -92,8 +92,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--information",
         metavar="WHAT",
-        help="what policies know of run times: measured so far (default), perfect, or estimates that are off by 30%%"
-        " for 0.3",
+        help="what policies know of run times: measured so far (default), perfect, snapshot (of hosts as they were at"
+        " the start), or estimates that are off by 30%% for 0.3",
     )
     parser.add_argument(
         "--workload", metavar="NAME", help="instead of a file: a published application, as it was described; ? for all"
@@ -177,7 +177,7 @@ class _Options(TypedDict):
 def _options(args: argparse.Namespace) -> _Options:
     found: _Options = {
         "noise": 0.0 if args.noise is None else args.noise,
-        "information": _information(args.information),
+        "information": read_information("measured" if args.information is None else args.information),
         "patience": _patience(args.patience),
     }
     if args.provisioning is not None:
@@ -215,18 +215,6 @@ def _report(args: argparse.Namespace, workload: Workload, platform: Platform) ->
         Session(name="simulate", store=folder, cores=cores, reuse="never") as session,
     ):
         return once(session=session)
-
-
-def _information(text: str | None) -> Information:
-    """What policies know."""
-    if text is None:
-        return "measured"
-    if text in {"measured", "perfect"}:
-        return cast("Information", text)
-    try:
-        return within("--information", float(text), _Error)
-    except ValueError:
-        raise UserError(f"--information {text}: say measured, perfect, or how far estimates are off, as 0.3") from None
 
 
 def _draw(

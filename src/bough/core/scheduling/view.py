@@ -342,8 +342,9 @@ class StateDataView:
         return found[:most]  # type: ignore[return-value]
 
     def expected_on(self, task: DataTask, executor: ExecutorView) -> Seconds:
-        """The run time of a task where an executor is."""
-        return self._affinity.expected_on(task.work, executor.host)  # type: ignore[arg-type]
+        """The run time of a task where an executor is: what a simulator tells of it, or what was measured."""
+        told = self.true_run_time(task, executor)
+        return told if told is not None else self._affinity.expected_on(task.work, executor.host)  # type: ignore[arg-type]
 
     def free_in(self, most: int) -> list[tuple[Seconds, ExecutorView]]:
         """Executors with room, and those that may have it next: seconds until then."""
