@@ -374,8 +374,7 @@ class Simulation:
             self._pilots_started = self.now
             self._unused += 1
             if self._unused > _MOST_UNUSED and not self.machine.is_idle:
-                said = shortfall(self.machine)
-                raise InternalError(f"{_MOST_UNUSED} pilots came and left again without a task; {said}")
+                raise InternalError(f"{_MOST_UNUSED} times pilots came and left again, and none was given a task")
 
     def _check_idle(self, check: IdleCheck) -> list[News]:
         executor = self._executors[check.executor]

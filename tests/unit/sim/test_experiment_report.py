@@ -154,6 +154,14 @@ class _Unmade(_Hostile):
             raise MemoryError("no room")
 
 
+def test_pilots_that_are_given_nothing_do_not_come_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(policy_registry._PLACEMENT, "nothing", _Nothing)
+    monkeypatch.setattr("bough.sim.simulation._MOST_UNUSED", 100)
+    bad, good = simulate(FORK, read_platform("[site.a]\nqueue = {wait = 5}\n"), ["nothing", "fifo"]).rows()
+    assert bad.complaint == "the run did not end: 100 times pilots came and left again, and none was given a task"
+    assert (bad.runs, good.runs, good.complaint) == (0, 1, "")
+
+
 @pytest.mark.parametrize(
     ("policy", "said", "ends"),
     [
