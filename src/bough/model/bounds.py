@@ -31,6 +31,7 @@ Factor = Annotated[float, Meta(ge=0, le=100)]  # by which something grows; 0: it
 Instant = Annotated[float, Meta(ge=-LONGEST, le=LONGEST)]  # seconds: finite, never NaN
 Finite = Annotated[float, Meta(ge=-1e300, le=1e300)]  # a value of a metric
 Duration = Annotated[float, Meta(ge=0, le=LONGEST)]
+IN_SECONDS: Final = Meta(extra={"unit": "s"})  # marks a time that has other bounds
 
 Word = Annotated[str, Meta(max_length=256, pattern=NO_NUL)]  # a role, a stream's name, a version
 Name = Annotated[str, Meta(max_length=65_536, pattern=NO_NUL)]  # of a task, a group, a host, an attribute

@@ -10,13 +10,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
 from bough.errors import UnknownName, UserError, did_you_mean
-from bough.model.bounds import Duration, Factor, in_plain_words, within
+from bough.model.bounds import IN_SECONDS, Duration, Factor, in_plain_words, within
 from bough.model.ids import read_seconds
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
@@ -35,7 +35,14 @@ from bough.policies.provisioning.static import Static
 from bough.policies.replication.affinity_replication import AffinityReplication
 from bough.policies.replication.tail import Tail
 from bough.policies.replication.wqr import Wqr
-from bough.policy.interface import PlacementPolicy, Policies, PopulationPolicy, ProvisioningPolicy, ReplicationPolicy
+from bough.policy.interface import (
+    MOST_REPLICAS,
+    PlacementPolicy,
+    Policies,
+    PopulationPolicy,
+    ProvisioningPolicy,
+    ReplicationPolicy,
+)
 from bough.policy.shortage import Acquisition, Provisioner, ReleasePolicy
 
 PolicyT = TypeVar("PolicyT")
@@ -62,6 +69,7 @@ _MORE_PLACEMENT: Final[dict[str, tuple[str, str]]] = {
     "random": ("heuristics.random_placement", "RandomPlacement"),
     "sufferage": ("heuristics.sufferage", "Sufferage"),
     "workqueue": ("heuristics.workqueue", "Workqueue"),
+    "wqr": ("heuristics.replicated_workqueue", "ReplicatedWorkqueue"),
     "xsufferage": ("heuristics.xsufferage", "XSufferage"),
     "good-cache-compute": ("data_aware.good_cache_compute", "GoodCacheCompute"),
 }
@@ -86,7 +94,8 @@ _REPLICATION: dict[str, Callable[..., ReplicationPolicy]] = {
     "tail": Tail,
 }
 NO_REPLICATION: Final = "none"
-_Replicas = Annotated[int, Meta(ge=1, le=100)]  # of one task
+USUAL: Final = ""  # the replication that the placement policy comes with: of most policies none
+_Replicas = Annotated[int, Meta(ge=1, le=MOST_REPLICAS)]
 _YES_OR_NO: Final = {"yes": True, "no": False}
 _REPLICATION_OPTIONS: Final = "cap=N, age=TIME, of tail factor=X, and of wqr reuse=yes|no, as in wqr:cap=2,age=30s"
 PROVISIONING: Final = "adaptive"  # unless another one is named
@@ -99,18 +108,28 @@ def load_policies(
     provisioning: str = PROVISIONING,
     max_pilots: int = 0,
     max_tasks: int = 0,
-    replication: str = NO_REPLICATION,
+    replication: str = USUAL,
 ) -> Policies:
     """The policies of a run, one a family, by their names; rules about populations name theirs when they are set."""
+    placing = load_placement(placement)
     return Policies(
-        placement=load_placement(placement),
+        placement=placing,
         population=find_population_policy,
         provisioning=load_provisioning(provisioning),
         max_pilots=max_pilots,
         max_tasks=max_tasks,
         provisioning_named=find_provisioning,
-        replication=load_replication(replication),
+        replication=load_replication(replication or _own_replication(placing)),
     )
+
+
+def replication_of(placement: str, replication: str = USUAL) -> str:
+    """The name of the replication policy that a run has: the one that was named, or that of its placement policy."""
+    return replication or _own_replication(load_placement(placement))
+
+
+def _own_replication(placement: PlacementPolicy) -> str:
+    return str(getattr(placement, "own_replication", NO_REPLICATION))
 
 
 @functools.cache
@@ -155,7 +174,7 @@ def load_placement(text: str) -> PlacementPolicy:
     name, colon, rest = text.partition(":")
     kind = _placement_class(name)
     if kind is None:
-        policy: PlacementPolicy = _load("placement", {**_PLACEMENT, **dict.fromkeys(_MORE_PLACEMENT, Fifo)}, name)
+        policy: PlacementPolicy = _load("placement", _placement_table(), name)
         if colon:
             raise UserError(f"the placement policy {name} has no options")
         return policy
@@ -165,11 +184,39 @@ def load_placement(text: str) -> PlacementPolicy:
     if unknown:
         known = f"its options are: {', '.join(fields)}" if fields else "it has none"
         raise UserError(f"the placement policy {name} has no option {unknown[0]!r}; {known}")
+    hints = get_type_hints(kind, include_extras=True) if options else {}
+    return kind(**{option: _read_option(text, option, said, hints[option]) for option, said in options.items()})
+
+
+def _read_option(text: str, option: str, said: str, hint: Any) -> object:
+    """The value of an option of a placement policy: a time, one of some words, or a number."""
+    where = f"the placement policy {text!r}: {option}"
+    if get_origin(hint) is Literal:
+        words = get_args(hint)
+        for word in (said, said.replace("_", "-")):  # the papers' names have underscores
+            if word in words:
+                return word
+        raise UserError(f"{where} is {said!r}; it must be {', '.join(words[:-1])} or {words[-1]}")
+    is_time = hint == Duration or IN_SECONDS in getattr(hint, "__metadata__", ())
     try:
-        made: PlacementPolicy = msgspec.convert(options, kind, strict=False) if options else kind()
+        return msgspec.convert(read_seconds(said) if is_time else said, hint, strict=False)
     except msgspec.ValidationError as error:
-        raise UserError(f"the placement policy {text!r}: {in_plain_words(str(error))}") from None
-    return made
+        raise UserError(f"{where} is {said!r}; {in_plain_words(str(error)).removesuffix(', got str')}") from None
+    except ValueError:
+        raise UserError(f"{where} is {said!r}; it must be a time, as 30s or 5m") from None
+
+
+def is_same_placement(one: str, other: str) -> bool:
+    """Whether two texts name the same placement policy, also if they write its options in other ways.
+
+    UnknownName if there is none by the first name. No code of other packages is loaded to find that out.
+    """
+    if one == other:
+        return True
+    if one.partition(":")[0] != other.partition(":")[0]:
+        _find("placement", _placement_table(), one.partition(":")[0])
+        return False
+    return load_placement(one) == load_placement(other)
 
 
 def replication_names() -> list[str]:
@@ -180,6 +227,11 @@ def replication_names() -> list[str]:
 def placement_names() -> list[str]:
     """The names of our own placement policies."""
     return sorted([*_PLACEMENT, *_MORE_PLACEMENT])
+
+
+def _placement_table() -> dict[str, Callable[[], PlacementPolicy]]:
+    """Our own by name, for messages; those of `_MORE_PLACEMENT` are only named."""
+    return {**_PLACEMENT, **dict.fromkeys(_MORE_PLACEMENT, Fifo)}
 
 
 def _placement_class(name: str) -> type[PlacementPolicy] | None:
@@ -236,8 +288,13 @@ def check_population_policy(name: str) -> None:
 
 def _load(family: str, own: Mapping[str, Callable[[], PolicyT]], name: str) -> PolicyT:
     """A policy of a family by its name."""
+    return _find(family, own, name)()
+
+
+def _find(family: str, own: Mapping[str, Callable[[], PolicyT]], name: str) -> Callable[[], PolicyT]:
+    """What makes a policy of a family, by its name."""
     if name in own:  # looking up entry points costs tens of milliseconds: not for our own
-        return own[name]()
+        return own[name]
     from importlib.metadata import entry_points
 
     offered = {point.name: point for point in entry_points(group=f"bough.{family}")}
@@ -245,5 +302,9 @@ def _load(family: str, own: Mapping[str, Callable[[], PolicyT]], name: str) -> P
         known = sorted({*own, *offered})
         meant = did_you_mean(name, known)
         raise UnknownName(f"there is no {family} policy {name!r}; known are: {', '.join(known)}{meant}")
-    policy: PolicyT = offered[name].load()()
-    return policy
+
+    def make() -> PolicyT:
+        policy: PolicyT = offered[name].load()()
+        return policy
+
+    return make

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
-from typing import Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -200,13 +200,14 @@ class PlanNotes:
     server it is empty.
     """
 
-    __slots__ = ("assigned", "measured")
+    __slots__ = ("assigned", "measured", "served")
 
     def __init__(self) -> None:
         # by record and element: the executor that a task was planned for, and for how many seconds
         self.assigned: dict[tuple[int, int], tuple[int, Seconds]] = {}
         # by record, element and executor: run time, and seconds a byte, as they were known when they were asked first
         self.measured: dict[tuple[int, int, int], tuple[Seconds, Seconds]] = {}
+        self.served = ""  # the site that had its turn last
 
 
 class DataView(Protocol):
@@ -386,7 +387,12 @@ class View(Protocol):
 
 
 class PlacementPolicy(Protocol):
-    """Which ready task goes to which executor."""
+    """Which ready task goes to which executor.
+
+    Attributes that one may have: `data_needs` (see `DataNeeds`), `uses_caches` (False: executors fetch every input
+    anew), `uses_backlogs` (False: none gets a task before a core is free), and `own_replication`, the replication
+    policy that it comes with, such as "wqr:cap=2"; a run that names another one, or "none", has that.
+    """
 
     def rank(self, work: ReadyWork, /) -> float:
         """Where work that becomes ready stands in the queue: lower first; equal ranks by order of submission."""
@@ -652,6 +658,8 @@ def no_provisioning(name: str) -> None:
 
 
 # --- replicas ----------------------------------------------------------------------------------------------
+
+MOST_REPLICAS: Final = 100  # of one task: the highest cap, which stands for none
 
 
 class Replicate(msgspec.Struct, frozen=True, gc=False):

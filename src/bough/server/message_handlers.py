@@ -526,6 +526,7 @@ class Answers:
                 for executor in self._peers.executors.values()
             ],
             "run": self._info.run,
+            "policy": self._info.policy,
             "replication": self._info.replication,
         }
 

@@ -17,6 +17,7 @@ from heapq import heappop, heappush
 from typing import Generic, TypeVar, assert_never
 
 from bough.core.machine import Machine
+from bough.core.queries.facade import Queries
 from bough.errors import InternalError
 from bough.model.arrays.runtimes import SHORT
 from bough.model.events.arriving import News
@@ -113,6 +114,7 @@ class Simulation:
         if data is not None:
             needs = getattr(machine.state.policies.placement, "data_needs", None)
             data.everywhere = needs is not None and needs.place == "host"
+            data.uses_caches = Queries(machine).uses_caches
         self.patience: Seconds = PATIENCE  # real seconds that a policy may take for one answer, 0: any number
         self.now: Seconds = 0.0
         self._keeps_journal = keeps_journal  # a long run need not keep what nobody reads

@@ -58,7 +58,7 @@ class Question(msgspec.Struct, Generic[T], frozen=True, array_like=True):
 
 
 class Status(Question[Fields], frozen=True, array_like=True, tag="status"):
-    """{"counts": {state: n}, "groups": {id: {state: n}}, "executors": [...], "run"}."""
+    """{"counts": {state: n}, "groups": {id: {state: n}}, "executors": [...], "run", "policy", "replication"}."""
 
 
 class Explain(Question[list[str]], frozen=True, array_like=True, tag="explain"):

@@ -7,6 +7,7 @@ import pytest
 from bough.errors import UserError
 from bough.model.events import facts, news
 from bough.model.ids import ExecutorId
+from bough.model.sites.resources import Needs
 from bough.model.tasks import Dep, On
 from bough.policies.policy_registry import load_placement, placement_names
 from bough.testing.builders import submit, task
@@ -340,6 +341,51 @@ def test_among_sites_without_data_the_tie_decides(tie: str, first: int) -> None:
     assert shop.went[1, 0] == first
 
 
+def three_sites(tie: str, *held: str) -> DataBench:
+    """Three sites with one executor of four cores each, which all hold the same."""
+    shop = DataBench(f"storage-affinity:tie={tie}")
+    for number in (1, 2, 3):
+        shop.executor(number, *held, cores=4, site=f"site{number}")
+    return shop
+
+
+def went_in_turn(shop: DataBench, count: int) -> list[int]:
+    """Where tasks went that came one by one."""
+    for number in range(1, count + 1):
+        shop.submit(number, "shared")
+    return [shop.went[number, 0] for number in range(1, count + 1)]
+
+
+@pytest.mark.parametrize("held", [(), ("shared",)])
+@pytest.mark.parametrize(
+    ("tie", "order"),
+    [("last", [3, 3, 3, 3, 2, 2]), ("round-robin", [1, 2, 3, 1, 2, 3]), ("least-loaded", [1, 2, 3, 1, 2, 3])],
+)
+def test_ties_are_settled_from_task_to_task(tie: str, order: list[int], held: tuple[str, ...]) -> None:
+    assert went_in_turn(three_sites(tie, *held), 6) == order
+
+
+@pytest.mark.parametrize("tie", ["round-robin", "least-loaded"])
+def test_ties_are_settled_alike_when_tasks_wait_together(tie: str) -> None:
+    shop = three_sites(tie)
+    shop.bench.submit(*(task(100 + number, needs=Needs(cores=4)) for number in (1, 2, 3)))
+    for number in range(1, 7):
+        shop.submit(number, "shared")
+    assert shop.went == {}
+    spans = [shop.bench.span(100 + number) for number in (1, 2, 3)]
+    shop.tell(*(news.WorkSucceeded(span, 0, 1, 1.0) for span in spans))
+    assert sorted(shop.went.values()) == [1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize(("tie", "fifth"), [("round-robin", 2), ("least-loaded", 3)])
+def test_the_turn_goes_on_where_it_was_and_the_load_is_what_runs_now(tie: str, fifth: int) -> None:
+    shop = three_sites(tie)
+    assert went_in_turn(shop, 4) == [1, 2, 3, 1]
+    shop.tell(news.WorkSucceeded(shop.bench.span(3), 0, 1, 1.0))  # the third site is idle
+    shop.submit(5, "other")
+    assert shop.went[5, 0] == fifth
+
+
 def test_frozen_affinity_counts_only_what_was_there_before() -> None:
     for affinity, expected in (("live", 1), ("frozen", 2)):
         shop = DataBench(f"storage-affinity:affinity={affinity}")
@@ -369,10 +415,35 @@ def test_options_are_checked_and_named() -> None:
         ("good-cache-compute:threshold=many", "threshold"),
         ("fifo:x=1", "it has none"),
         ("good-cash", "good-cache-compute"),
+        ("good-cache-compute:by=size", "by is 'size'; it must be files or bytes"),
+        ("xsufferage:link=fare", "link is 'fare'; it must be alone, fair-share or serial"),
+        ("bough:delay=soon", "delay is 'soon'; it must be a time, as 30s or 5m"),
+        ("bough:delay=-1s", "delay is '-1s'; it must be a number >= 0"),
+        ("data-conscious:latency=0", "latency is '0'; it must be a number > 0"),
+        ("wqr:cap=0", "cap is '0'; it must be a whole number >= 1"),
     ):
         with pytest.raises(UserError, match=said) as raised:
             load_placement(wrong)
         assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "option", "value"),
+    [
+        ("bough:delay=10s", "delay", 10.0),
+        ("bough:delay=10", "delay", 10.0),
+        ("max-cache-hit:patience=1:30", "patience", 90.0),
+        ("data-conscious:hold=2m", "hold", 120.0),
+        ("data-conscious:latency=20ms", "latency", 0.02),
+        ("data-conscious:startup=1s", "startup", 1.0),
+        ("xsufferage:plan=on_event", "plan", "on-event"),
+        ("xsufferage:link=fair_share", "link", "fair-share"),
+        ("storage-affinity:tie=round_robin", "tie", "round-robin"),
+        ("storage-affinity:tie=least_loaded", "tie", "least-loaded"),
+    ],
+)
+def test_options_take_times_with_units_and_the_spellings_of_the_papers(text: str, option: str, value: object) -> None:
+    assert getattr(load_placement(text), option) == value
 
 
 def test_every_name_loads() -> None:

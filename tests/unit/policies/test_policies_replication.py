@@ -10,7 +10,7 @@ import pytest
 
 from bough.errors import UnknownName, UserError
 from bough.model.sites.resources import ONE_CORE, Needs
-from bough.policies.policy_registry import load_policies, load_replication
+from bough.policies.policy_registry import load_policies, load_replication, replication_of
 from bough.policies.replication.affinity_replication import AffinityReplication
 from bough.policies.replication.tail import Tail
 from bough.policies.replication.wqr import Wqr
@@ -128,6 +128,38 @@ def test_a_policy_is_found_by_its_name_and_options(text: str, kind: type, cap: i
 def test_none_is_no_policy() -> None:
     assert load_replication("none") is None
     assert load_policies("fifo").replication is None
+
+
+@pytest.mark.parametrize(
+    ("placement", "name", "kind", "cap"),
+    [
+        ("storage-affinity", "storage-affinity:cap=100", AffinityReplication, 100),
+        ("storage-affinity:tie=random", "storage-affinity:cap=100", AffinityReplication, 100),
+        ("wqr", "wqr:cap=100", Wqr, 100),
+        ("wqr:reuse=no,cap=2,age=30s,order=random", "wqr:cap=2,age=30s,reuse=no", Wqr, 2),
+    ],
+)
+def test_a_placement_policy_may_bring_its_own_replication(placement: str, name: str, kind: type, cap: int) -> None:
+    assert replication_of(placement) == name
+    found = load_policies(placement).replication
+    assert isinstance(found, kind)
+    assert found.cap == cap
+    assert replication_of(placement, "none") == "none"
+    assert load_policies(placement, replication="none").replication is None
+    assert isinstance(load_policies(placement, replication="tail").replication, Tail)
+
+
+def test_wqr_as_a_placement_policy_may_do_without_caches() -> None:
+    policies = load_policies("wqr:reuse=no,age=30s")
+    assert isinstance(policies.replication, Wqr)
+    assert (policies.replication.age, policies.replication.uses_caches) == (30.0, False)
+    assert load_policies("wqr:reuse=no", replication="none").placement.uses_caches is False
+    assert load_policies("wqr").placement.uses_caches is True
+
+
+def test_who_chose_no_replication_has_no_task_run_twice() -> None:
+    for name in ("bough", "fifo", "workqueue", "data-only"):
+        assert load_policies(name).replication is None
 
 
 @pytest.mark.parametrize(

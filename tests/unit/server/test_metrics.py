@@ -19,6 +19,7 @@ from bough.server.service.upkeep import metrics as module
 from bough.server.service.upkeep.cache_counts import CacheCounts
 from bough.server.service.upkeep.metrics import MetricsPage, Statistics, read_address
 from bough.server.service.upkeep.prometheus_text import exposition
+from bough.wire import questions
 
 
 def make() -> tuple[FakeLoop, Statistics]:
@@ -168,6 +169,23 @@ def test_cache_hits_are_counted_by_second_executor_and_workflow() -> None:
     assert 'bough_executor_inputs_total{executor="3",source="peer"} 1\n' in text
     assert 'bough_workflow_inputs_total{workflow="a \\"b\\"",source="server"} 1\n' in text
     assert "bough_cache_misses_total 1\n" in text
+
+
+def test_an_answer_is_one_reading_of_totals_and_of_what_they_are_made_of() -> None:
+    loop, statistics = make()
+    statistics.start()
+    loop.advance(1.0)
+    detail = Detail(0, staged=Staged(cached=10, hits=2))
+    for executor in (3, 4):  # after the last sample
+        statistics.hear([SpanEnded(1, 0, 1, 1.0, details=(detail,), record=1, executor=executor)])  # type: ignore[arg-type]
+    told: list[list[dict[str, object]]] = []
+    asked = SimpleNamespace(question=questions.Statistics(60), answer=told.append)
+    statistics.answer(asked)  # type: ignore[arg-type]
+    [[first, last]] = told
+    assert first["hits"] == 0
+    assert (last["hits"], last["cached_bytes"], last["ended"]) == (4, 20, 2)
+    assert last["caches"] == {"executor": {"3": (2, 0, 0), "4": (2, 0, 0)}, "workflow": {}}
+    assert last["throughput"] == 2.0  # in the last second, not in the instant since the last sample
 
 
 def test_of_executors_and_workflows_the_last_that_read_something_are_kept() -> None:

@@ -276,6 +276,31 @@ def test_a_replica_overtakes_and_what_the_other_computed_is_waste() -> None:
     assert measured.network_waste == pytest.approx(1000 / 2000)
 
 
+@pytest.mark.parametrize(("policy", "origin"), [("wqr", [1000, 0]), ("wqr:reuse=no", [1000, 1000])])
+def test_wqr_as_a_placement_policy_replicates_and_may_send_all_input_anew(policy: str, origin: list[int]) -> None:
+    """As above, with one file that both tasks read: only host a needs it again, if it has kept none."""
+    text = SLOW_HOST + '[transfers]\npeers = "none"\n'
+    sim = run(text, readers((0,), (0,)), policy, replication="")
+    assert sim.data is not None
+    attempts = sim.data.measured().attempts
+    assert [one.outcome for one in attempts] == ["done", "done", "killed"]
+    fast = [one for one in attempts if one.outcome == "done"]
+    assert len({one.executor for one in fast}) == 1
+    assert [one.origin for one in fast] == origin
+
+
+def test_storage_affinity_comes_with_its_replicas_unless_there_shall_be_none() -> None:
+    """Both tasks read the same: the fast host has it when it is idle, and replicates what the slow one runs."""
+    text = SLOW_HOST + '[transfers]\npeers = "none"\n'
+    ended = {}
+    for replication in ("", "none"):
+        sim = run(text, readers((0, 1), (0, 1)), "storage-affinity", replication=replication)
+        assert sim.data is not None
+        ended[replication] = [one.outcome for one in sim.data.attempts]
+    assert "killed" in ended[""]
+    assert "killed" not in ended["none"]
+
+
 @pytest.mark.parametrize(("killed", "moved", "held"), [("end", 500.0, False), ("stay", 1000.0, True)])
 def test_transfers_of_a_killed_replica_end_or_stay(killed: str, moved: float, held: bool) -> None:
     """At 15 s the first host is free and replicates the second task: its file needs 10 s, and the task ends at 20 s."""

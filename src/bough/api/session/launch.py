@@ -374,8 +374,8 @@ class EmbeddedHost:
             value_memory()  # it is refused before anything is made
         self.new_record: Callable[[], RecordId]  # once it is connected
         options = ["--cores", f"{self.cores:g}", "--policy", read_policy(setting("policy", policy, _POLICY))]
-        replicates = read_replication(setting("replication", replication, NO_REPLICATION))
-        options += ["--replication", replicates] if replicates != NO_REPLICATION else []
+        replicates = setting("replication", replication)
+        options += ["--replication", read_replication(replicates)] if replicates is not None else []
         options += ["--reuse", reuse, "--script", script_run()]
         self.gpus = None if gpus is None else within("gpus", gpus, Gpus)
         options += ["--gpus", str(self.gpus)] if self.gpus is not None else []

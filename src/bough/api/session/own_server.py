@@ -45,10 +45,10 @@ T = TypeVar("T")
 # --- the server -----------------------------------------------------------------------------------------
 
 
-def find_or_start(replication: str | None = None) -> str:
+def find_or_start(words: Sequence[str] = ()) -> str:
     """The address of the user's own server, which is there and answers; it is started if there is none.
 
-    One that is started has the replication policy that is given.
+    One that is started has the policies that are given as options of `bough server start`.
     """
     until = time.monotonic() + _PATIENCE
     while True:
@@ -57,7 +57,7 @@ def find_or_start(replication: str | None = None) -> str:
             return found
         with _starting() as is_ours:
             if is_ours and not is_held(home.server_dir()):  # else one is just starting, or ending
-                _start(until, [f"--replication={replication}"] if replication is not None else [])
+                _start(until, words)
                 continue
         if time.monotonic() > until:
             raise SiteError(
@@ -135,20 +135,20 @@ def _last_line(path: str, begin: int) -> str:
 # --- its sites ------------------------------------------------------------------------------------------
 
 
-def server_for(names: Sequence[str], replication: str | None = None) -> str:
+def server_for(names: Sequence[str], words: Sequence[str] = ()) -> str:
     """The address of the user's own server, which knows these sites."""
 
     def settle(address: str) -> str:
         settle_sites(address, names)
         return address
 
-    return asked_of_own(settle, replication)
+    return asked_of_own(settle, words)
 
 
-def asked_of_own(ask: Callable[[str], T], replication: str | None = None) -> T:
+def asked_of_own(ask: Callable[[str], T], words: Sequence[str] = ()) -> T:
     """Ask the user's own server something, by its address; one that ends meanwhile is followed by the next."""
     for left in reversed(range(_TRIES)):
-        address = find_or_start(replication)
+        address = find_or_start(words)
         try:
             return ask(address)
         except PeerLost:

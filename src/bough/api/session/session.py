@@ -132,10 +132,12 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
             killed or interrupted or had failures; after a run that ended well everything runs anew. "always": what
             any earlier run has done. "never": nothing. See also `bough.memo` and the option memo of tasks.
         fresh: True is short for reuse="never".
-        policy: the placement policy, "fifo" (the default) or "sjf".
-        replication: whether idle executors run what others run, too: "none" (the default), "wqr", "tail" or
-            "storage-affinity", with options as in "wqr:cap=2,age=30s". The first success counts. It is for sessions
-            with several executors: those that name sites, or a server that was started with it.
+        policy: the placement policy, such as "sjf" or "bough:delay=10s"; by default "fifo" on this machine. A server
+            has one for all: the user's own is started with what is given here, any other must have been.
+        replication: whether idle executors run what others run, too: "none", "wqr", "tail" or "storage-affinity",
+            with options as in "wqr:cap=2,age=30s". The first success counts. By default "none", but the policies
+            "storage-affinity" and "wqr" bring their own. It is for sessions with several executors: those that name
+            sites, or a server that was started with it.
         fail_fast: stop at the first failure.
         max_workers: the same as cores, by the name that `ProcessPoolExecutor` has for it.
         initializer: called as `initializer(*initargs)` in each worker, before the first function it runs.
@@ -192,9 +194,9 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         if "BOUGH_TASK" in os.environ or "BOUGH_RUN" in os.environ:
             raise UserError("a task cannot open a session of its own; use bough.here().session() inside a task")
         server, find = launch.server_address(address), None
-        replicates = launch.setting("replication", replication)
+        replicates, placing = launch.setting("replication", replication), launch.setting("policy", policy)
         if self.sites and (server or self.sites != (launch.LOCAL,)):
-            server, find = self._server_with_sites(server, replicates, cores=cores, store=store)
+            server, find = self._server_with_sites(server, placing, replicates, cores=cores, store=store)
         if server and replicates is not None:
             from bough.api.session.own_server import check_replication
 
@@ -231,7 +233,7 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         self._show(echo, progress)
 
     def _server_with_sites(
-        self, server: str | None, replicates: object, **given: object
+        self, server: str | None, placing: object, replicates: object, **given: object
     ) -> tuple[str, Callable[[], str] | None]:
         """The server that was named, or the user's own, with what finds it again: it knows the session's sites."""
         from bough.api.session import own_server
@@ -241,8 +243,9 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
             return server, None
         said = {option: launch.setting(option, value) for option, value in given.items()}
         launch.refuse_beside_sites(self.sites, **said)
-        wanted = None if replicates is None else launch.read_replication(replicates)
-        return own_server.server_for(self.sites, wanted), partial(own_server.find_or_start, wanted)
+        words = [] if placing is None else [f"--policy={launch.read_policy(placing)}"]
+        words += [] if replicates is None else [f"--replication={launch.read_replication(replicates)}"]
+        return own_server.server_for(self.sites, words), partial(own_server.find_or_start, words)
 
     def _prepare(self) -> None:
         """What there is before the connection; modules are loaded here while the server starts."""

@@ -101,12 +101,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_monitor_argument(parser)
     add_rule_argument(parser)
     add_checkpoint_arguments(parser)
-    parser.add_argument("--policy", metavar="NAME", help="the placement policy, such as fifo (default) or sjf")
+    parser.add_argument(
+        "--policy",
+        metavar="NAME",
+        help="the placement policy, as sjf or bough:delay=10s; by default fifo here, and with --site or --server that"
+        " of the server, which must be the same",
+    )
     parser.add_argument(
         "--replication",
         metavar="NAME",
-        help="whether idle executors run what others run, too: none (default), wqr, tail, storage-affinity;"
-        " wqr:cap=2,age=30s",
+        help="whether idle executors run what others run, too: none, wqr, tail or storage-affinity, as in"
+        " wqr:cap=2,age=30s (default: none, but of the policies storage-affinity and wqr their own)",
     )
     parser.add_argument(
         "--fresh",

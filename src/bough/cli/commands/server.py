@@ -70,7 +70,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="wait so long for an executor whose connection was lost (60s)",
     )
-    start.add_argument("--policy", default="bough", help="which ready task goes next, and where (default: bough)")
+    start.add_argument(
+        "--policy",
+        default="bough",
+        metavar="NAME[:OPTIONS]",
+        help="which ready task goes next, and where, as storage-affinity or bough:delay=10s (default: bough)",
+    )
     start.add_argument(
         "--provisioning",
         default="adaptive",
@@ -80,10 +85,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     start.add_argument(
         "--replication",
-        default="none",
+        default="",
         metavar="NAME[:OPTIONS]",
-        help="whether idle executors run what others run, too: none (default), wqr, tail or storage-affinity, as in"
-        " wqr:cap=2,age=30s",
+        help="whether idle executors run what others run, too: none, wqr, tail or storage-affinity, as in"
+        " wqr:cap=2,age=30s (default: none, but of the policies storage-affinity and wqr their own)",
     )
     start.add_argument(
         "--max-pilots", type=count, default=0, metavar="N", help="pilots that all sites together may have (no bound)"
@@ -149,7 +154,7 @@ def _start(args: argparse.Namespace, output: Output) -> int:
     words = ["server", "start", "--store", settings.place]
     words += ["--name", args.name, "--policy", args.policy]
     words += [f"--provisioning={args.provisioning}", f"--max-pilots={args.max_pilots}", f"--max-tasks={args.max_tasks}"]
-    words += [f"--replication={args.replication}"]
+    words += [f"--replication={args.replication}"] if args.replication else []
     words += ["--heartbeat", f"{args.heartbeat:g}", "--reconnect", f"{args.reconnect:g}"]
     if args.listen:
         words += ["--listen", args.listen]

@@ -28,7 +28,7 @@ from bough.model.ids import ExecutorId
 from bough.model.reuse_scope import ALWAYS, NEVER, RESUME, ReuseScope
 from bough.model.states import TaskState
 from bough.movers.value_places import MEMORY, VALUES
-from bough.policies.policy_registry import load_policies
+from bough.policies.policy_registry import load_policies, replication_of
 from bough.server import cleanup, socket_path
 from bough.server.embedded.local_executor import ExecutorCommand, LocalExecutor
 from bough.server.embedded.old_runs import delete_files, is_alive, remove_old_runs
@@ -341,7 +341,8 @@ def open_run(options: ServerOptions) -> tuple[SqliteStore, Machine, RunInfo]:
         memos=memos,
         reuse=reuse,
         tuning=options.tuning,
-        replication=options.replication,
+        policy=options.policy,
+        replication=replication_of(options.policy, options.replication),
     )
     return store, machine, info
 

@@ -25,7 +25,7 @@ class ServerOptions:
     def __init__(self, words: list[str]) -> None:
         self.store = self.name = ""
         self.policy = "fifo"
-        self.replication = "none"
+        self.replication = ""  # that of the placement policy
         self.fd = -1
         self.client = os.getppid()
         self.cores = 0.0

@@ -25,7 +25,7 @@ from bough.core.queries.facade import Queries
 from bough.errors import BoughError, SiteError, StoreFailed, StoreHeld
 from bough.model.arrays.dispatch_tuning import DispatchTuning
 from bough.model.events.facts import RunOpened
-from bough.policies.policy_registry import NO_REPLICATION, PLACEMENT, PROVISIONING, load_policies
+from bough.policies.policy_registry import PLACEMENT, PROVISIONING, USUAL, load_policies, replication_of
 from bough.policy.interface import Policies
 from bough.server import cleanup, socket_path
 from bough.server.peer_connection import PeerConnection
@@ -76,7 +76,7 @@ class ServiceSettings(msgspec.Struct, frozen=True):
     provisioning: str = PROVISIONING
     max_pilots: int = 0  # of all sites together; 0: no bound
     max_tasks: int = 0  # that executors have at once; 0: no bound
-    replication: str = NO_REPLICATION
+    replication: str = USUAL
     until_idle: float = 0.0  # seconds without work and clients after which it ends, with its pilots; 0: never
 
     def policies(self) -> Policies:
@@ -214,7 +214,8 @@ class Service:
             memos=True,
             embedded=False,
             tuning=settings.tuning,
-            replication=settings.replication,
+            policy=settings.policy,
+            replication=replication_of(settings.policy, settings.replication),
             token=token,
         )
         with reported(settings.folder):

@@ -25,6 +25,7 @@ from bough.model.ids import BlobId, GroupId, number_of
 from bough.model.reuse_scope import ALWAYS, NEVER, ReuseScope
 from bough.model.states import TaskState
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, TaskSpec
+from bough.policies.policy_registry import is_same_placement
 from bough.server.files.file_permissions import sees_directory
 from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ClientPeer
@@ -60,6 +61,7 @@ class Workflows:
             info = self._shell.info
             connection.say(Welcome(VERSION, info.run, 0, 0, info.store_dir, embedded=False, ids=0))
             return
+        self._check_policy(hello.policy)
         found = self._running(hello.workflow)
         if found is None and hello.join:
             raise UnknownName(f"no workflow of the name {hello.workflow!r} is running; bough status shows which are")
@@ -67,6 +69,15 @@ class Workflows:
             self._open(connection, hello)
         else:
             self._join(connection, hello, found)
+
+    def _check_policy(self, wanted: str) -> None:
+        """Raise a UserError if a client wants another placement policy: all workflows of a server have the same."""
+        has = self._shell.info.policy
+        if wanted and not is_same_placement(wanted, has):
+            raise UserError(
+                f"the placement policy is {wanted!r}, but the server was started with {has!r}: leave it out, or start"
+                f" the server with bough server start --policy {wanted}"
+            )
 
     def _running(self, name: str) -> RunOpened | WorkflowInfo | None:
         """The workflow of a name that has not ended."""
@@ -90,7 +101,7 @@ class Workflows:
             hello.host,
             hello.pid,
             hello.fail_fast,
-            hello.policy or "fifo",
+            self._shell.info.policy,
             memos,
             GroupId(group),
             hello.directory,

@@ -34,7 +34,8 @@ class RunInfo(msgspec.Struct, frozen=True):
     reuse: ReuseScope = ReuseScope.ALL  # where tasks look that do not say `always`; a service's workflows say it
     embedded: bool = True
     tuning: DispatchTuning = DispatchTuning()
-    replication: str = "none"  # the policy, as it was named
+    policy: str = "fifo"  # the placement policy, as it was named
+    replication: str = "none"  # likewise
     token: str = ""  # of a service: the content of the file `token` in its store's folder
 
     def folder(self, name: str) -> str:

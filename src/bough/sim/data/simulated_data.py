@@ -127,6 +127,7 @@ class SimulatedData:
         self.topology = Topology(platform, seed)
         self._varied: dict[Link, Seconds] = {}  # by link with a trace: when it changes next
         self.everywhere = everywhere
+        self.uses_caches = True  # False: the policies have every input sent for every task
         self.attempts: list[Attempt] = []  # those that have ended
         self.running: dict[int, Staging] = {}  # by span
         self.stores: dict[tuple[str, str], SimulatedStore] = {}  # by site and host; no host: of the site
@@ -695,7 +696,8 @@ class SimulatedData:
         store = self.stores.get(key)
         if store is None:
             policy = load_eviction(spec.eviction)
-            store = self.stores[key] = SimulatedStore(key[1], site, spec.cache_bytes, policy, self._dice)
+            size = spec.cache_bytes if self.uses_caches else 0.0
+            store = self.stores[key] = SimulatedStore(key[1], site, size, policy, self._dice)
         return store
 
     def _content(self, file: int) -> HeldContent:

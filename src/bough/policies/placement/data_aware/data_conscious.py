@@ -24,7 +24,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from bough.model.bounds import Duration
+from bough.model.bounds import IN_SECONDS, Duration
 from bough.model.ids import Seconds
 from bough.policy.data_scheduling import in_turn, overdue, plain_first, wish_for
 from bough.policy.interface import DataMatch, DataNeeds, DataTask, DataView, ExecutorView, Place, ReadyWork, View
@@ -43,9 +43,9 @@ class DataConscious(msgspec.Struct, frozen=True):
     affinity: _Weight = 100.0
     age: _Weight = 1.0
     dependents: _Weight = 0.0
-    latency: Annotated[float, Meta(gt=0, le=3600)] = 0.15  # one way between an executor and the server
+    latency: Annotated[float, IN_SECONDS, Meta(gt=0, le=3600)] = 0.15  # one way between an executor and the server
     rate: Annotated[float, Meta(gt=0, le=1e15)] = 1e7  # bytes a second, while none was measured
-    startup: Annotated[float, Meta(ge=0, le=3600)] = 0.0  # seconds before the first byte of each file
+    startup: Annotated[float, IN_SECONDS, Meta(ge=0, le=3600)] = 0.0  # before the first byte of each file
     hold: Duration = 600.0  # after so many seconds a task goes anywhere; 0: never
 
     @property

@@ -154,8 +154,8 @@ class Statistics:
         waste = queries.waste()
         hits, peer_hits, misses = self._caches.total
         cpu = time.process_time()
-        last = self.samples[-1] if self.samples else None
         at = self._loop.time()  # not the time of day, which may be changed
+        last = next((one for one in reversed(self.samples) if at - one.at >= _EVERY / 2), None)
         past = max(at - last.at, 1e-6) if last else _EVERY
         minute = self.samples[-min(_MINUTE, len(self.samples))] if last else None
         return Sample(
@@ -213,20 +213,19 @@ class Statistics:
 
     def now(self) -> dict[str, object]:
         """A sample, with the core-seconds of sites: in all, until executors got their first task, used, wasted."""
-        return self._with_usage(self.sample())
-
-    def _with_usage(self, sample: Sample) -> dict[str, object]:
         return {
-            **msgspec.structs.asdict(sample),
+            **msgspec.structs.asdict(self.sample()),
             "core_seconds": self._queries.core_seconds(time.time()),
             "caches": {"executor": self._caches.by_executor(), "workflow": self._caches.by_workflow()},
         }
 
     def answer(self, deferred: DeferredRequest[questions.Statistics]) -> None:
-        """The samples of the last so many seconds, oldest first; the last one has the core-seconds of sites."""
-        wanted = list(self.samples)[-max(1, deferred.question.seconds) :]
-        told = [msgspec.structs.asdict(sample) for sample in wanted[:-1]]
-        deferred.answer([*told, self._with_usage(wanted[-1])])
+        """The samples of the last so many seconds, oldest first, and in the place of the newest one how things are now.
+
+        Totals and what they are made of, by site, executor and workflow, are read at the same instant.
+        """
+        wanted = list(self.samples)[-max(1, deferred.question.seconds) : -1]
+        deferred.answer([*map(msgspec.structs.asdict, wanted), self.now()])
 
 
 def read_address(text: str) -> tuple[str, int]:
