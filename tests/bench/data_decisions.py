@@ -47,7 +47,7 @@ class Shop:
 
     def __init__(self, policy: str, *, tasks: int, executors: int, files: int, seed: int = 1) -> None:
         self.dice = Random(seed)
-        self.machine = Machine(load_policies(policy))
+        self.machine = Machine(load_policies(policy, replication="none"))  # placement alone is measured
         self.caches: list[dict[int, None]] = [{} for _ in range(executors)]
         self.reads: dict[int, tuple[int, ...]] = {}
         self.files = files
@@ -160,7 +160,7 @@ def plain(tasks: int) -> None:
     """Print turns of a workload without files, under `fifo` and `bough` by turns."""
     for round_ in range(3):
         for policy in ("fifo", "bough"):
-            machine = Machine(load_policies(policy))
+            machine = Machine(load_policies(policy, replication="none"))
             machine.turn(0.0, [facts.RunOpened(1, "bench", "h", 1)])
             machine.turn(0.0, [ExecutorJoined(ExecutorId(1), "s", "h", 1, Needs(cores=8))])
             spent, made, last = 0.0, 0, 0

@@ -8,8 +8,15 @@ from bough.policies.policy_registry import load_placement, placement_names
 from bough.policy.interface import PlacementPolicy
 from bough.testing.policy_conformance import PolicySuite
 
+NAMES = [
+    *placement_names(),
+    "xsufferage:plan=static,info=snapshot",
+    "storage-affinity:tie=round-robin",
+    "storage-affinity:tie=least-loaded",
+]
 
-@pytest.mark.parametrize("name", [*placement_names(), "xsufferage:plan=static,info=snapshot"], scope="class")
+
+@pytest.mark.parametrize("name", NAMES, scope="class")
 class TestEveryPolicy(PolicySuite):
     @pytest.fixture(autouse=True)
     def named(self, name: str) -> None:

@@ -72,6 +72,7 @@ def test_bytes_moved_for_a_superseded_attempt_are_in_the_jobs_database_and_the_s
         (("--policy", "fifo"), SIZE),
         (("--policy", "first-available"), 0),
         (("--policy", "workqueue", "--replication", "wqr:reuse=no"), 0),
+        (("--policy", "wqr:reuse=no"), 0),
     ],
 )
 def test_policies_without_caches_have_every_input_sent_for_every_task(

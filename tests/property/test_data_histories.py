@@ -29,6 +29,8 @@ POLICIES = [
     "data-conscious:hold=40",
     "storage-affinity",
     "storage-affinity:affinity=frozen,tie=random",
+    "storage-affinity:tie=round-robin",
+    "storage-affinity:tie=least-loaded",
     "bough",
     "bough:delay=5",
     "xsufferage",

@@ -87,6 +87,7 @@ def live(recorded: Recorded, policy: str, replication: str) -> dict[int, bytes]:
         ("montage:20", "bough", "none"),
         ("proteome:60", "data-conscious", "none"),
         ("mars:100", "storage-affinity", "storage-affinity:cap=2"),
+        ("mars:100", "storage-affinity:tie=round-robin", ""),
         ("stacking:300", "good-cache-compute", "tail"),
     ],
 )
