@@ -75,8 +75,8 @@ class Workflows:
         has = self._shell.info.policy
         if wanted and not is_same_placement(wanted, has):
             raise UserError(
-                f"the placement policy is {wanted!r}, but the server was started with {has!r}: leave it out, or start"
-                f" the server with bough server start --policy {wanted}"
+                f"the placement policy is {wanted!r}, but the server was started with {has!r}: leave it out, or end"
+                f" that server (bough server stop) and start one with bough server start --policy {wanted}"
             )
 
     def _running(self, name: str) -> RunOpened | WorkflowInfo | None:
