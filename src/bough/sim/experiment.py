@@ -28,7 +28,7 @@ from bough.model.ids import ExecutorId, Seconds
 from bough.model.sites.resources import Needs
 from bough.model.sites.site_specs import SiteSpec
 from bough.model.tasks import ArraySpec, TaskSpec
-from bough.policies.policy_registry import NO_REPLICATION, PROVISIONING, load_provisioning
+from bough.policies.policy_registry import PROVISIONING, load_provisioning
 from bough.sim.data.measured_attempts import Measured
 from bough.sim.data.simulated_data import SimulatedData
 from bough.sim.experiment_report import DataMeasures, Outcome, Report, hours, percentile
@@ -67,7 +67,7 @@ def simulate(
     seeds: int = 1,
     noise: float = 0.0,
     information: Information = "measured",
-    replication: str | Iterable[str] = NO_REPLICATION,
+    replication: str | Iterable[str] | None = None,
     provisioning: str | None = None,
     patience: Seconds = PATIENCE,
     session: Mapper | None = None,
@@ -75,7 +75,8 @@ def simulate(
     """Run a workload under each policy and seed; `noise` 0.1: real times are 10 % off what was expected, about.
 
     `policies` and `replication`: names, or a text as on the command line ("fifo,workqueue+wqr"); see
-    `bough.sim.policy_texts`. Every policy that says nothing of replication runs with each of `replication`.
+    `bough.sim.policy_texts`. Every policy that says nothing of replication runs with each of `replication`;
+    None: with what it has live.
     `information` is what policies know of run times: "measured" of the template so far, "perfect", "snapshot" (of hosts
     as they were at the start), or how far estimates are off the truth (0.3: about 30 %); see `sim.information`.
     `provisioning`: how many pilots are asked for, of sites with a queue; None: as a server does by default.

@@ -3,9 +3,9 @@
     good-cache-compute:threshold=0.9,window=5,workqueue+wqr:cap=2,age=30s,fifo
 
 A comma ends an option or a policy: a part such as `window=5` is an option of the policy before it. Behind a plus stands
-the replication policy of that placement policy; `+none` is none.
-Rule: such a text says all by which runs that are compared differ, so that it names their row. As live, a placement
-policy replicates nothing by itself.
+the replication policy of that placement policy; `+none` is none. Without a plus it replicates as live: most policies
+nothing, `wqr` and `storage-affinity` as their algorithms say.
+Rule: such a text says all by which runs that are compared differ, so that it names their row.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from bough.errors import UserError
 from bough.model.bounds import shown
-from bough.policies.policy_registry import NO_REPLICATION, PROVISIONING, load_policies
+from bough.policies.policy_registry import NO_REPLICATION, PROVISIONING, USUAL, load_policies, replication_of
 from bough.policy.interface import Policies
 
 _OPTION = re.compile(r"[^:=+]+=")  # a part that begins so names no policy
@@ -35,12 +35,14 @@ def read_list(text: str) -> list[str]:
     return found
 
 
-def compared(policies: str | Iterable[str], replication: str | Iterable[str] = NO_REPLICATION) -> list[str]:
+def compared(policies: str | Iterable[str], replication: str | Iterable[str] | None = None) -> list[str]:
     """The policies of a comparison, in order and once each; those that name no replication are joined with each given.
 
-    A single text is a list as on the command line; an item of anything else is one policy.
+    A single text is a list as on the command line; an item of anything else is one policy. Without any replication
+    each has what it has live.
     """
-    placements, replications = _items("policies", policies, "fifo"), _items("replication", replication, "wqr")
+    placements = _items("policies", policies, "fifo")
+    replications = [USUAL] if replication is None else _items("replication", replication, "wqr")
     if not placements:
         raise UserError("no policy is named; say one, such as fifo")
     if not replications:
@@ -48,7 +50,8 @@ def compared(policies: str | Iterable[str], replication: str | Iterable[str] = N
     named: list[str] = []
     for text in placements:
         placement, *own = _REPLICATION.split(text, maxsplit=1)
-        named += [placement if one == NO_REPLICATION else f"{placement}+{one}" for one in own or replications]
+        usual = replication_of(placement)
+        named += [placement if one in {USUAL, usual} else f"{placement}+{one}" for one in own or replications]
     found = list(dict.fromkeys(named))
     for name in found:
         load_compared(name)  # an unknown one is said before anything runs
@@ -58,7 +61,7 @@ def compared(policies: str | Iterable[str], replication: str | Iterable[str] = N
 def load_compared(text: str, provisioning: str = PROVISIONING) -> Policies:
     """What such a text names."""
     placement, *own = _REPLICATION.split(text, maxsplit=1)
-    return load_policies(placement, provisioning, replication=own[0] if own else NO_REPLICATION)
+    return load_policies(placement, provisioning, replication=own[0] if own else USUAL)
 
 
 def _items(what: str, given: object, example: str) -> list[str]:

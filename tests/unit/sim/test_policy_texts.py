@@ -33,7 +33,10 @@ def test_every_policy_meets_every_replication_unless_it_names_its_own() -> None:
     ]  # fmt: skip
     assert compared("fifo,fifo+none", ["none"]) == ["fifo"]
     assert isinstance(load_compared("fifo+wqr:cap=2").replication, Wqr)
-    assert load_compared("storage-affinity").replication is None  # as live: who wants replicas says so
+    assert compared("storage-affinity+none,wqr", "none") == ["storage-affinity+none", "wqr+none"]
+    assert compared("storage-affinity,wqr,fifo") == ["storage-affinity", "wqr", "fifo"]
+    assert load_compared("storage-affinity").replication is not None  # as live
+    assert load_compared("storage-affinity+none").replication is None
 
 
 @pytest.mark.parametrize(
@@ -47,7 +50,7 @@ def test_every_policy_meets_every_replication_unless_it_names_its_own() -> None:
         (["fifo,sjf"], "none", "no placement policy 'fifo,sjf'"),
         ([3], "none", "policies: 3 is no name"),
         (3, "none", "policies: 3 is no name"),
-        ("fifo", None, "replication: None is no name"),
+        ("fifo", 3, "replication: 3 is no name"),
     ],
 )
 def test_what_names_no_policy_is_said(policies: str, replication: str, said: str) -> None:
@@ -63,14 +66,13 @@ def test_replicas_run_in_an_experiment_and_their_waste_is_counted() -> None:
     assert again.cpu_waste == pytest.approx((30.0 + 10.0) / 80.0)
 
 
-def test_storage_affinity_replicates_only_where_it_is_asked_to() -> None:
+def test_storage_affinity_replicates_unless_it_is_told_not_to() -> None:
     """One task for each site, which both have the file; the slow one holds up the whole, unless it is run again."""
     files = [SimulatedFile("in", 1000)]
     tasks = [SimulatedTask(f"t{n}", 10.0, reads=(0,)) for n in range(2)]
     platform = read_platform("[site.fast]\nstore = 'site'\n[site.slow]\nspeed = 0.1\nstore = 'site'\n")
-    alone, again = simulate(
-        Workload("two", tasks, files), platform, "storage-affinity,storage-affinity+storage-affinity"
-    ).rows()
+    two = Workload("two", tasks, files)
+    alone, again = simulate(two, platform, "storage-affinity+none,storage-affinity").rows()
     assert (alone.makespan, alone.cpu_waste) == (100.0, 0.0)
     assert again.makespan == 20.0
     assert again.cpu_waste == pytest.approx(1.0)

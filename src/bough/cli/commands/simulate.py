@@ -31,7 +31,6 @@ from bough.describe.workflow_files import read_text
 from bough.errors import UserError
 from bough.model.bounds import LONGEST, Count, read_number, within
 from bough.model.ids import read_seconds
-from bough.policies.policy_registry import NO_REPLICATION
 from bough.sim.application_workloads import APPLICATIONS, application
 from bough.sim.experiment import simulate, trace
 from bough.sim.information import Information, read_information
@@ -78,8 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replication",
         metavar="A,B,C",
-        help="whether idle executors run what others run, too: none (default), wqr, tail, storage-affinity;"
-        " wqr:cap=2,age=30s. Of several, each with each policy that has none of its own",
+        help="whether idle executors run what others run, too: none, wqr, tail, storage-affinity;"
+        " wqr:cap=2,age=30s. Of several, each with each policy that names none behind a plus (default: as live)",
     )
     parser.add_argument(
         "--provisioning",
@@ -200,7 +199,7 @@ def _report(args: argparse.Namespace, workload: Workload, platform: Platform) ->
         platform,
         args.policy or "fifo",
         seeds=1 if args.seeds is None else args.seeds,
-        replication=args.replication or NO_REPLICATION,
+        replication=args.replication,
         **_options(args),
     )
     if args.parallel is None:
@@ -244,7 +243,7 @@ def _replay(args: argparse.Namespace, output: Output) -> int:
     again = predict(was, patience=patience)
     others = []
     if args.policy or args.replication or (hosts, link) != (1.0, 1.0):
-        policies = compared(args.policy or was.policy, args.replication or NO_REPLICATION)
+        policies = compared(args.policy or was.policy, args.replication)
         others = [predict(was, policy=policy, hosts=hosts, link=link, patience=patience) for policy in policies]
     shown = SHOWN if args.tasks is None else args.tasks
     if args.gantt or args.html:
