@@ -48,6 +48,7 @@ _MARGIN: Final = 60.0
 WALLTIME: Final = 3600.0  # seconds of a batch job
 RESOURCE: Final = "site:"  # every executor of a pilot offers this with the name of its site behind it
 PLENTY: Final = 1_000_000  # of it
+BY_SSH: Final = "ssh"  # as the address of an executor for others: the one at which SSH reached its host
 
 
 class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
