@@ -249,6 +249,11 @@ class Link:
         _run("ip", "-n", self.name, "link", "set", self._far, "up")
 
     @property
+    def device(self) -> str:
+        """The cable's end on the other side."""
+        return self._far
+
+    @property
     def inside(self) -> tuple[str, ...]:
         """Words before a command that is to run on the other side."""
         return ("ip", "netns", "exec", self.name)

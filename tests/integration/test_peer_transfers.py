@@ -112,6 +112,22 @@ def test_a_file_goes_from_the_server_once_then_from_peers_and_then_is_there(farm
     assert "workflow peers: 1 in the cache, 1 at peers, 1 missed" in said
 
 
+def test_executors_on_a_forwarded_socket_serve_each_other_where_they_are_told_to(farm: Farm) -> None:
+    for number in (1, 2):
+        where = () if number == 2 else ("--peer-address", farm.hosts.address(number))
+        farm.executor(number, "--server", farm.service.socket, *where)
+        farm.ready(number)
+    digest, size = write(farm.here / "big.bin", 2), 2 * MB
+    write(farm.here / "other.bin", 2)
+    with farm.session("told") as s:
+        for number in (1, 2):
+            assert farm.read(s, number).result(120).stdout.split()[0] == digest
+        for number in (2, 1):  # 2 was told nothing: its socket is taken to be the server's own, so it serves its host
+            farm.read(s, number, "other.bin").result(120)
+    until(lambda: len(farm.sql("select id from staging")) == 4, "the rows")
+    assert staging(farm) == [(0, 0, size), (0, size, 0), (0, 0, size), (0, 0, size)]
+
+
 def test_a_wrong_copy_is_noticed_dropped_and_fetched_elsewhere(farm: Farm) -> None:
     for number in (1, 2):
         farm.executor(number)

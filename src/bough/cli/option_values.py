@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import ipaddress
 import os
 from typing import Literal, TypeVar
 
@@ -17,6 +18,7 @@ from bough import logs
 from bough.errors import UserError
 from bough.model.bounds import Amount, Count, Duration, Instant, Whole, check_path, in_plain_words
 from bough.model.ids import read_seconds
+from bough.model.sites.site_specs import BY_SSH
 
 T = TypeVar("T")
 
@@ -74,6 +76,16 @@ def path_name(text: str) -> str:
         return check_path("the path", text)
     except UserError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def peer_address(text: str) -> str:
+    """Where other executors reach a host."""
+    try:
+        return text if text == BY_SSH else str(ipaddress.ip_address(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r:.60} is not an address of this host; say 10.0.0.7, or {BY_SSH} for the one at which SSH came"
+        ) from None
 
 
 def monitor(text: str) -> str:

@@ -29,7 +29,7 @@ _FIELDS: Final = (
     *("kind", "address", "ssh", "batch", "partition", "account", "walltime", "cores_per_pilot", "min_pilots"),
     *("max_pilots", "setup", "python", "shared_dir", "idle", "relay_address", "batch_options", "patience"),
     *("submit_rate", "poll", "budget", "container_command", "provisioning", "executors_per_host", "resubmit"),
-    *("max_tasks", "cache_dir", "cache_size", "eviction", "peers", "shared_size"),
+    *("max_tasks", "cache_dir", "cache_size", "eviction", "peers", "shared_size", "max_transfers"),
 )
 _TIMES: Final = ("idle", "walltime", "patience", "poll")
 _SHARED: Final = ("dask", "ray")  # a pilot there takes one core of the cluster, unless more is said
@@ -101,6 +101,9 @@ def add_definition_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_const",
         const=False,
         help="its executors listen for nobody: others take no cached files from there",
+    )
+    parser.add_argument(
+        "--max-transfers", type=count, metavar="N", help="files that go at a time from it to another site, or back (16)"
     )
     parser.add_argument(
         "--idle", type=duration, metavar="TIME", help=f"an executor without work leaves after this time ({IDLE:g}s)"

@@ -50,6 +50,7 @@ class ExecutorLifetime(NamedTuple):
     shared_dir: str = ""  # a folder that all hosts of its site see, empty: none
     shared_size: int = 0  # bytes of the contents kept in it, 0: the usual bound
     gather: float = WAIT  # seconds for which outputs that are written back later are gathered
+    peer_address: str = ""  # where others reach its host, empty: by the way to the server; `BY_SSH`: by that of SSH
 
     @property
     def leaves_at(self) -> float:
@@ -98,7 +99,7 @@ _USAGE = (
     " [--cores N] [--memory BYTES] [--gpus N] [--pin yes|no] [--resource NAME=AMOUNT]... [--site NAME]"
     " [--attribute NAME=VALUE]... [--container-command TEXT]"
     " [--until SECONDS_SINCE_1970] [--idle-timeout TIME] [--give-up TIME] [--gather TIME] [--work DIR]"
-    " [--cache-dir DIR] [--cache-size BYTES] [--eviction POLICY] [--peers yes|no]"
+    " [--cache-dir DIR] [--cache-size BYTES] [--eviction POLICY] [--peers yes|no] [--peer-address ADDRESS|ssh]"
     " [--shared-dir DIR] [--shared-size BYTES]"
     " [--allow-commands yes|no] [--pilot N] [--executors N] [--log-level LEVEL]"
 )
@@ -109,6 +110,7 @@ _TEXTS = {
     "--work": "work",
     "--cache-dir": "cache_dir",
     "--shared-dir": "shared_dir",
+    "--peer-address": "peer_address",
 }
 _NUMBERS = {"--cores": "cores", "--until": "until"}
 _TIMES = {"--idle-timeout": "idle", "--give-up": "give_up", "--gather": "gather"}
@@ -126,6 +128,7 @@ class ExecutorOptions:
             "idle",
             "memory",
             "named",
+            "peer_address",
             "peers",
             "pilot",
             "pin",
@@ -138,7 +141,7 @@ class ExecutorOptions:
     )
 
     def __init__(self, words: list[str]) -> None:
-        self.server = self.work = self.cache_dir = self.eviction = self.shared_dir = ""
+        self.server = self.work = self.cache_dir = self.eviction = self.shared_dir = self.peer_address = ""
         self.cache_size = self.shared_size = 0
         self.peers = True
         self.site = "local"
@@ -238,6 +241,7 @@ def read_capacity_and_lifetime(options: ExecutorOptions) -> tuple[Needs, Executo
         options.shared_dir,
         options.shared_size,
         options.gather,
+        options.peer_address,
     )
 
 

@@ -486,7 +486,7 @@ class Executor:
             self._reports.add,
             self._descriptors,
             told=self._lifetime,
-            address=self._connection.own_address() if self._connection is not None else "",
+            address=self._connection.own_address(self._lifetime.peer_address) if self._connection is not None else "",
             number=welcome.executor,
         )
         self._task_reports = TaskReports(self._reports)

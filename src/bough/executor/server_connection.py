@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from bough import logs
 from bough.errors import BoughError, PeerLost, ProtocolError, UserError
+from bough.model.sites.site_specs import BY_SSH
 from bough.wire.executor_messages import ToExecutor
 from bough.wire.framing import frame, to_executor_frames
 
@@ -81,11 +82,19 @@ class ServerConnection:
         """For epoll."""
         return self._sock.fileno()
 
-    def own_address(self) -> str:
-        """This host's address on the way to the server; loopback where that is on the same host."""
-        if self._sock.family == socket.AF_UNIX:
-            return "127.0.0.1"
-        return str(self._sock.getsockname()[0])
+    def own_address(self, told: str = "") -> str:
+        """Where other executors reach this host: `told`, or its address on the way to the server.
+
+        A Unix socket is taken to be the server's own, on this host: then that is loopback. With `told` as BY_SSH it is
+        one that SSH forwards: then it is where SSH reached this host.
+        """
+        if told not in {"", BY_SSH}:
+            return told
+        if self._sock.family != socket.AF_UNIX:
+            return str(self._sock.getsockname()[0])
+        from bough.transport.own_addresses import LOOPBACK, reached_by_ssh
+
+        return reached_by_ssh() if told else LOOPBACK
 
     def send(self, data: bytes | bytearray) -> None:
         """Send a frame, now or when there is room."""

@@ -10,10 +10,11 @@ one is named to readers of the other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from bough.model.ids import ExecutorId, Seconds
-from bough.movers.spread_plan import Candidate
+from bough.movers.spread_plan import MOST_ON_LINK, Candidate, Link
 from bough.wire.file_messages import FailedPeer, PeerHint
 from bough.wire.peer_messages import make_ticket
 
@@ -49,9 +50,10 @@ class Serving(NamedTuple):
 
 
 class PeerDirectory:
-    """See the module."""
+    """See the module. `max_transfers` is what was said of a site's links; 0: nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_transfers: Callable[[str], int] = lambda _: 0) -> None:
+        self._max_transfers = max_transfers
         self._serving: dict[ExecutorId, Serving] = {}
         self._shunned: dict[tuple[str, ExecutorId], Seconds] = {}  # by host and source: until when
         # by the sites of reader and source: until when, and which hosts did not reach which executors
@@ -86,7 +88,12 @@ class PeerDirectory:
             if until > now:
                 return None
             del self._shunned[reader.host, number]
-        return None if not is_near and self._is_cut(reader.site, peer.site, now) else Candidate(number, is_near)
+        if is_near:
+            return Candidate(number)
+        if self._is_cut(reader.site, peer.site, now):
+            return None
+        most = min(self._max_transfers(site) or MOST_ON_LINK for site in (reader.site, peer.site))
+        return Candidate(number, Link(peer.site, reader.site), most)
 
     def _is_cut(self, reader: str, source: str, now: Seconds) -> bool:
         """Whether hosts of one site do not reach those of another, as far as that was tried of late."""

@@ -1,16 +1,17 @@
 """Sites without a batch system: a pilot is an executor on the host itself, which SSH reaches, or this machine.
 
 The way back is a Unix socket there that our own connection forwards to the server, so that a server behind NAT is
-reached. Rule: a pilot that was started before is found by its number, see `far_side`.
+reached. Rules: a pilot that was started before is found by its number, see `far_side`. Executors on a host that SSH
+reaches serve others at the address at which it does, and listen at no other; those on this machine serve it alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from bough.errors import UserError
-from bough.model.sites.site_specs import PilotId, SiteSpec
+from bough.model.sites.site_specs import BY_SSH, PilotId, SiteSpec
 from bough.sites.head.head_site import HeadSite
 from bough.sites.site_kind import PilotStatus, Surroundings
 
@@ -47,3 +48,10 @@ class SshSite(DirectSite):
         if spec.batch != "none":
             raise UserError(f"site {name} has the batch system {spec.batch}: its kind is batch, not ssh")
         super().__init__(name, spec, around)
+
+    def _executor(self, pilot: PilotId) -> dict[str, Any]:
+        """The way to the server is a Unix socket, by which nobody sees the host's address."""
+        found = super()._executor(pilot)
+        if self._spec.peers:
+            found["words"] += ["--peer-address", BY_SSH]
+        return found

@@ -24,10 +24,10 @@ def test_a_file_says_the_same_as_options(tmp_path: Path) -> None:
     path = tmp_path / "sites.toml"
     path.write_text(
         '[lab]\nssh = "h"\nprovisioning = "additive:release=queue,q=4"\nexecutors_per_host = 2\nmax_tasks = 100\n'
-        'poll = "5s"\nmin_pilots = 1\nmax_pilots = 3\n'
+        'poll = "5s"\nmin_pilots = 1\nmax_pilots = 3\nmax_transfers = 4\n'
     )
     options = ("--provisioning", "additive:release=queue,q=4", "--executors-per-host", "2", "--max-tasks", "100")
-    bounds = ("--poll", "5s", "--min-pilots", "1", "--max-pilots", "3")
+    bounds = ("--poll", "5s", "--min-pilots", "1", "--max-pilots", "3", "--max-transfers", "4")
     assert read("--file", str(path)) == read("lab", "--ssh", "h", *options, *bounds)
     spec = read("--file", str(path))["lab"]
     assert (spec.executors_per_host, spec.max_tasks, spec.provisioning) == (2, 100, "additive:release=queue,q=4")
@@ -39,6 +39,7 @@ def test_a_file_says_the_same_as_options(tmp_path: Path) -> None:
         ("--executors-per-host", "0"),
         ("--executors-per-host", "2000"),
         ("--max-tasks", "100000000000"),
+        ("--max-transfers", "100000"),
         ("--provisioning", "a b"),
     ],
 )

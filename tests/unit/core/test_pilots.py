@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bough.core.machine import Machine, Turn
+from bough.core.queries.facade import Queries
 from bough.core.scheduling.provisioning import PERIOD
 from bough.errors import InvalidTransition
 from bough.model.events import facts
@@ -121,3 +122,9 @@ def test_every_edge_but_these_is_our_bug() -> None:
     with pytest.raises(InvalidTransition):
         machine.replay(10, 0.0, [facts.PilotQueued(PilotId(1), "2")])
     assert all(state is not PilotState.ENDED for state, _ in PILOT_EDGES)
+
+
+def test_what_a_definition_says_of_transfers_is_known() -> None:
+    bench = bench_with(facts.SiteDefined("alpha", SiteSpec(ssh="head", max_transfers=3)), defined("beta"))
+    queries = Queries(bench.machine)
+    assert [queries.max_transfers(site) for site in ("alpha", "beta", "nowhere")] == [3, 0, 0]

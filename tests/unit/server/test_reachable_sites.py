@@ -19,13 +19,18 @@ class Sites:
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.max_transfers: dict[str, int] = {}
         self.said: list[object] = []
         self.peers = {number: self._peer(number) for number in (1, 2, 3, 4)}
         holders = [SimpleNamespace(site="b", host=f"host{number}", executors=(number,)) for number in (3, 4)]
         shell = SimpleNamespace(
             loop=SimpleNamespace(time=lambda: self.now),
             peers=SimpleNamespace(executors=self.peers),
-            queries=SimpleNamespace(holders_of=lambda _: holders, store_has=lambda *_: False),
+            queries=SimpleNamespace(
+                holders_of=lambda _: holders,
+                store_has=lambda *_: False,
+                max_transfers=lambda site: self.max_transfers.get(site, 0),
+            ),
             news=self.said.append,
         )
         self.sources = PeerSources(shell)  # type: ignore[arg-type]
@@ -83,3 +88,11 @@ def test_peers_of_the_own_site_are_named_all_the_same(sites: Sites) -> None:
     sites.failed(4, 1)
     sites.failed(4, 2)
     assert sites.hints(4) == {3}
+
+
+def test_a_site_says_how_many_contents_come_from_it_at_a_time(sites: Sites) -> None:
+    sites.max_transfers["b"] = 1
+    assert sites.sources.hints(sites.peers[1], DIGEST, SIZE)
+    assert not sites.sources.hints(sites.peers[2], OTHER, SIZE)  # which 1 is not getting
+    sites.sources.reported(sites.peers[1], CacheReport(ended=[DIGEST]))
+    assert sites.sources.hints(sites.peers[2], OTHER, SIZE)

@@ -23,6 +23,7 @@ from bough.cli.option_values import (
     log_level_words,
     number,
     path_name,
+    peer_address,
 )
 from bough.cli.output import Output
 from bough.cli.targets.live_server import add_server_argument, connect_client, detach
@@ -130,6 +131,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     start.add_argument("--shared-size", metavar="SIZE", help="bytes of inputs in the shared folder, as 1TB (100GB)")
     start.add_argument(
         "--no-peers", action="store_true", help="listen for nobody: other executors take no cached files from here"
+    )
+    start.add_argument(
+        "--peer-address",
+        type=peer_address,
+        metavar="ADDRESS",
+        help="where other executors reach this host, as 10.0.0.7 (its address on the way to the server; of a Unix"
+        " socket that SSH forwards here: ssh)",
     )
     start.add_argument(
         "--allow-commands",
@@ -301,6 +309,8 @@ def _cache_words(args: argparse.Namespace) -> list[str]:
             words += [option, size]
     if args.eviction:
         words += ["--eviction", check_eviction(args.eviction)]
+    if args.peer_address:
+        words += ["--peer-address", args.peer_address]
     if args.gather is not None:
         words += ["--gather", f"{args.gather:g}"]
     return words

@@ -736,6 +736,11 @@ class Queries:
         store = self._state.data.stores.get(site)
         return store is not None and store.is_listed
 
+    def max_transfers(self, site: str) -> int:
+        """Contents that go at a time between a site and another one, if its definition says so; 0: it does not."""
+        found = self._state.sites.get(site)
+        return found.spec.max_transfers if found is not None and found.spec is not None else 0
+
     def store_has(self, site: str, digest: bytes) -> bool:
         """Whether the shared store of a site holds a content, as far as is known."""
         data = self._state.data

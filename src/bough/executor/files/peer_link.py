@@ -3,7 +3,8 @@
 A content that is still coming is served as it comes, so that a file which many want goes along a chain at the speed of
 one copy. Rules: the reader compares the certificate with the fingerprint that the server named before it says
 anything, and the whole content with its digest at the end. The serving side gives nothing without a ticket, and to a
-bounded number at a time. A peer that says or takes nothing for a while is given up.
+bounded number at a time. A peer that says or takes nothing for a while is given up; one that a firewall hides costs one
+short wait, and for a while no further one.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ from bough.wire.file_messages import PeerHint
 from bough.wire.framing import Frames, frame
 from bough.wire.peer_messages import ASK_FRAME, AskContent, ContentComes, is_admitted
 
-CONNECT: Final = 3.0  # seconds until a peer that cannot be reached is given up
+REACH: Final = 1.5  # seconds until a peer that does not answer is given up: a lost first packet comes again after one
+CONNECT: Final = 3.0  # seconds for TLS to stand, after that
 STALL: Final = 20.0  # seconds without a byte
 _BEGINS: Final = 10.0  # seconds that a peer may take to begin; it may just be getting the content itself
 _EXPECTED: Final = 5.0  # seconds that a content may be awaited that is not there
+_HIDDEN: Final = 60.0  # seconds in which a peer that did not answer is not tried again
+_MOST_HIDDEN: Final = 1000
 _IDLE: Final = 60.0  # seconds that a connection is kept for the next reading
 _POLL: Final = 0.005  # seconds between looks at a content that grows
 _EVICTED: Final = 4096  # contents that are remembered to have been given up
@@ -40,6 +44,10 @@ _HEAD: Final = 4
 
 class PeerFailure(Exception):
     """A peer did not give what it was asked for."""
+
+
+class PeerUnreached(PeerFailure):
+    """There is no way to a peer."""
 
 
 def listen(address: str) -> socket.socket:
@@ -65,6 +73,7 @@ class PeerReader:
         self.reader = reader  # the number of this executor
         self._context = client_context()
         self._idle: dict[tuple[str, int, str], list[tuple[float, ssl.SSLSocket]]] = {}
+        self._hidden: dict[tuple[str, int, str], float] = {}  # places that did not answer: until when
         self._lock = threading.Lock()
 
     def read(self, hint: PeerHint, digest: bytes, span: range, take: Callable[[memoryview], None]) -> None:
@@ -101,7 +110,8 @@ class PeerReader:
     def _connect(self, hint: PeerHint) -> ssl.SSLSocket:
         sock: socket.socket | None = None
         try:
-            sock = socket.create_connection((hint.address, hint.port), CONNECT)
+            sock = self._reach(hint)
+            sock.settimeout(CONNECT)
             tune(sock)
             line = self._context.wrap_socket(sock)
             sock = line
@@ -109,8 +119,24 @@ class PeerReader:
         except (OSError, BoughError) as error:
             if sock is not None:
                 sock.close()
-            raise PeerFailure(f"{hint.address}:{hint.port} cannot be reached: {error}") from error
+            raise PeerUnreached(f"{hint.address}:{hint.port} cannot be reached: {error}") from error
         return line
+
+    def _reach(self, hint: PeerHint) -> socket.socket:
+        place = _place(hint)
+        with self._lock:
+            until = self._hidden.pop(place, 0.0)
+            if until > time.monotonic():
+                self._hidden[place] = until
+                raise TimeoutError("it did not answer a short while ago")
+        try:
+            return socket.create_connection((hint.address, hint.port), REACH)
+        except TimeoutError:
+            with self._lock:
+                if len(self._hidden) >= _MOST_HIDDEN:
+                    self._hidden.clear()
+                self._hidden[place] = time.monotonic() + _HIDDEN
+            raise
 
     def _ask(self, line: ssl.SSLSocket, hint: PeerHint, digest: bytes, span: range) -> None:
         reader = hint.reader or ExecutorId(self.reader)

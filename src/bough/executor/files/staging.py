@@ -47,6 +47,7 @@ from bough.executor.worker_protocol import InputsStaged, OutputsStored, StageInp
 from bough.model.events.news import WorkFailed, WorkStopped, WorkSucceeded
 from bough.model.ids import ExecutorId, SpanId
 from bough.model.sites.resources import show_bytes
+from bough.movers.peer_directory import SMALL
 from bough.private import remove_tree
 from bough.wire.file_messages import (
     PIECE,
@@ -143,7 +144,7 @@ class Staging:
                 request.folders += [path] if placed is not None and path in placed.folders else []
                 if placed is not None and path in placed.files:
                     request.uncount(known[path][1])
-                self._want_content(request, path, *known[path], [])
+                self._want_content(request, path, *known[path], None)
             else:
                 self._ask(request, path)
         if placed is not None:
@@ -399,6 +400,8 @@ class Staging:
             return
         want = self._wants.pop(message.request, None)
         if want is None:
+            if message.size >= SMALL and message.digest not in self._coming:  # the server takes us for a reader
+                self._say(CacheReport(ended=[message.digest]))
             return
         request, path = want
         if message.error:
@@ -418,8 +421,9 @@ class Staging:
         self._want_content(request, path, message.digest, message.size, peers)
 
     def _want_content(
-        self, request: StagingRequest, path: str, digest: bytes, size: int, peers: list[PeerHint]
+        self, request: StagingRequest, path: str, digest: bytes, size: int, peers: list[PeerHint] | None
     ) -> None:
+        """Give a task a content; `peers`: as the server named them, None: it was not asked."""
         fresh = path in request.message.fresh
         assert self._contents.cache is not None
         assert self._contents.transfers is not None
@@ -435,7 +439,7 @@ class Staging:
         place = self._contents.cache.pin(digest, request.owner, size) if not isinstance(request, AnnouncedTask) else ""
         if place:
             self._count_cached(request, digest, size)
-            if peers:  # nothing is taken from them
+            if peers is not None and size >= SMALL:  # nothing is taken from them, or from the server
                 self._say(CacheReport(ended=[digest]))
             self._got(request, path, place)
             return
@@ -446,7 +450,7 @@ class Staging:
         number = self._contents.new_number()
         download = self._downloads[number] = self._coming[digest] = Download(digest, size, number)
         download.waiting.append((request, path))
-        self._contents.transfers.order(BringContent(number, digest, size, peers, fresh))
+        self._contents.transfers.order(BringContent(number, digest, size, peers or [], fresh))
 
     @staticmethod
     def _count_cached(request: StagingRequest, digest: bytes, size: int) -> None:

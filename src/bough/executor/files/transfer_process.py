@@ -22,7 +22,7 @@ from typing import Final
 
 from bough.errors import BoughError
 from bough.executor.files.host_cache import ArrivingContent, HostCache
-from bough.executor.files.peer_link import PeerFailure, PeerReader, PeerServer, listen
+from bough.executor.files.peer_link import PeerFailure, PeerReader, PeerServer, PeerUnreached, listen
 from bough.executor.files.shared_store import Claim, SharedStore
 from bough.executor.files.transfer_protocol import (
     BringContent,
@@ -261,21 +261,24 @@ class TransferProcess:
             for peer in peers:
                 if arriving.written >= arriving.size:
                     return
-                if peer.executor not in transfer.failed:
-                    self._from_peer(transfer, arriving, peer)
+                if peer.executor not in transfer.failed and not self._from_peer(transfer, arriving, peer):
+                    break  # the server hears of it before another one is tried, which may be behind the same firewall
             if arriving.written >= arriving.size or not peers:
                 return
             self._say(NeedPeers(transfer.order.number, list(transfer.failed.values())))
             peers = self._await_peers(transfer)
 
-    def _from_peer(self, transfer: _Transfer, arriving: ArrivingContent, peer: PeerHint) -> None:
+    def _from_peer(self, transfer: _Transfer, arriving: ArrivingContent, peer: PeerHint) -> bool:
+        """Take what a peer gives; whether it could be reached."""
         begun, before = time.monotonic(), arriving.written
         try:
             self._reader.read(peer, arriving.digest, range(arriving.written, arriving.size), arriving.add)
         except PeerFailure as failure:
             transfer.failed[peer.executor] = FailedPeer(peer.executor, reason=str(failure)[:_REASON])
+            return not isinstance(failure, PeerUnreached)
         finally:
             transfer.came(peer.executor, arriving.written - before, time.monotonic() - begun)
+        return True
 
     def _await_peers(self, transfer: _Transfer) -> list[PeerHint]:
         while True:

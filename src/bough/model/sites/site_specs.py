@@ -37,6 +37,7 @@ BatchOptions = Annotated[dict[OptionName, Directive], Meta(max_length=64)]
 Patience = Annotated[float, Meta(ge=0.1, le=3600)]
 SubmitRate = Annotated[float, Meta(gt=0, le=1e6)]
 MostOut = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+MostTransfers = Annotated[int, Meta(ge=0, le=10_000)]
 ExecutorsPerHost = Annotated[int, Meta(ge=1, le=1024)]
 # a policy with its options: additive:release=queue,q=4
 PolicyText = Annotated[str, Meta(max_length=200, pattern=r"^[A-Za-z0-9_.:=,-]*\Z")]
@@ -48,6 +49,7 @@ _MARGIN: Final = 60.0
 WALLTIME: Final = 3600.0  # seconds of a batch job
 RESOURCE: Final = "site:"  # every executor of a pilot offers this with the name of its site behind it
 PLENTY: Final = 1_000_000  # of it
+BY_SSH: Final = "ssh"  # as the address of an executor for others: the one at which SSH reached its host
 
 
 class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -82,6 +84,7 @@ class SiteSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     max_tasks: MostOut = 0  # that its executors have at once, begun or not; 0: no bound
     executors_per_host: ExecutorsPerHost = 1  # that a pilot starts; they share its cores
     provisioning: PolicyText = ""  # the policy that says how many pilots there are; empty: the server's
+    max_transfers: MostTransfers = 0  # contents that go at a time between it and another site; 0: the usual bound
     resubmit: bool = False  # a pilot whose time ends has its successor in the queue before, while there is work
 
     @property

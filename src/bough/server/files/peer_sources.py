@@ -43,7 +43,7 @@ class PeerSources:
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
-        self._directory = PeerDirectory()
+        self._directory = PeerDirectory(shell.queries.max_transfers)
         self._plan = SpreadPlan()
 
     # --- who serves --------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class PeerSources:
         found = self._plan.choose(
             digest,
             reader.number,
-            (one for one in self._holders(reader, digest) if one.is_near or not near_only),
+            (one for one in self._holders(reader, digest) if one.link is None or not near_only),
             lambda other: self._directory.candidate(reader, ExecutorId(other), now, near_only=near_only),
             excluded,
         )
