@@ -245,8 +245,9 @@ def _simulated(
         estimates = [length * (wrong.lognormvariate(0.0, off) if off else 1.0) for length in seconds]
 
         def foresee(record: int, element: int, host: str) -> Seconds:
-            if host not in speeds:  # a pilot brought it
-                speeds.update({one.host: one.traits.speed for site in sites for one in site.executors})
+            if host not in speeds:  # a pilot brought it, or it is back
+                came = [*executors, *(one for site in sites for one in site.executors)]
+                speeds.update({one.host: one.traits.speed for one in came})
             return seconds[record - 1] / speeds.get(host, 1.0)
 
         policies = msgspec.structs.replace(policies, foresight=None if off else foresee)

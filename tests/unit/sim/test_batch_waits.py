@@ -19,7 +19,7 @@ from bough.sim.platforms.platform_files import with_files
 from bough.sim.platforms.simulated_executor import Fate, Node
 from bough.sim.platforms.simulated_site import SimulatedSite, after
 from bough.sim.simulation import Simulation
-from bough.sim.workload import SimulatedTask, Workload
+from bough.sim.workload import SimulatedFile, SimulatedTask, Workload
 from bough.testing.builders import submit, task
 
 LOG = """; Computer: SP2
@@ -152,6 +152,29 @@ def test_a_site_behind_a_queue_leaves_and_returns() -> None:
     (run,) = _simulate("[site.a]\nhosts = 2\nleaves = 50\nreturns = 70\nqueue = {wait = 10}\n", tasks=2)
     assert run.ended
     assert run.makespan == 180.0
+
+
+def test_an_idle_pilot_takes_no_output_with_it() -> None:
+    """The host that made the file is gone when its reader can run; the file is at home, and nothing is made again."""
+    tasks = [
+        SimulatedTask("make", 10.0, writes=(0,)),
+        SimulatedTask("long", 200.0),
+        SimulatedTask("read", 10.0, (1,), reads=(0,)),
+    ]
+    work = Workload("w", tasks, [SimulatedFile("f", 1000)])
+    text = "[site.a]\nhosts = 2\nqueue = {{wait = 5, idle = 20}}\n[transfers]\n{}"
+    (live,) = simulate(work, read_platform(text.format("")), ["fifo"]).runs
+    (kept,) = simulate(work, read_platform(text.format('outputs = "keep"\n')), ["fifo"]).runs
+    assert (live.makespan, live.cpu_waste) == (215.0, 0.0)
+    assert kept.makespan > 215.0
+
+
+def test_the_speed_of_a_host_that_is_back_is_foreseen() -> None:
+    """Five of six tasks end on the host of speed 4 at 135 s; the other host would need 100 s for one."""
+    platform = read_platform("[site.a]\nhosts = 2\nspeeds = [4, 1]\nleaves = 5\nreturns = 10\n")
+    work = Workload("w", [SimulatedTask(f"t{n}", 100.0, template="t") for n in range(6)])
+    (run,) = simulate(work, platform, ["xsufferage:info=oracle"], information="perfect").runs
+    assert run.makespan == 135.0
 
 
 def test_hosts_that_are_repaired_come_back() -> None:
