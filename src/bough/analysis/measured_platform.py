@@ -20,6 +20,7 @@ import msgspec
 from bough.errors import UserError
 from bough.model.sites.resources import show_bytes
 from bough.model.sites.site_specs import SiteSpec
+from bough.model.texts.plurals import counted
 from bough.sim.platforms.platform_files import toml_key, toml_text
 
 Row = Mapping[str, Any]
@@ -156,7 +157,8 @@ def platform_text(
         shapes = Counter((host.cores, host.memory) for host in hosts)
         for number, ((cores, memory), count) in enumerate(shapes.most_common()):
             same = [host.host for host in hosts if (host.cores, host.memory) == (cores, memory)]
-            lines += ["", f"[site.{toml_key(site if not number else f'{site}-{number + 1}')}]", f"hosts = {count}"]
+            lines += ["", f"[site.{toml_key(site if not number else f'{site}-{number + 1}')}]"]
+            lines.append(_hosts_line(count, definitions.get(site) if len(shapes) == 1 else None))
             lines += [f"cores = {cores:g}"] + ([f"memory = {memory}"] if memory else [])
             lines += _speed_lines(same, found.speeds) + _link_lines(site, found)
             if site in definitions:
@@ -164,6 +166,13 @@ def platform_text(
             if waits.get(site) or site in definitions:
                 lines.append(_queue_line(waits.get(site, ()), definitions.get(site)))
     return "\n".join(lines) + "\n"
+
+
+def _hosts_line(seen: int, spec: SiteSpec | None) -> str:
+    """As many as were seen; of a batch system that has hosts of one kind, as many as it may be asked for."""
+    if spec is None or spec.batch == "none" or spec.max_pilots <= seen:
+        return f"hosts = {seen}"
+    return f"hosts = {spec.max_pilots}    # as many pilots as there may be; {counted(seen, 'host')} seen"
 
 
 def _speed_lines(hosts: Sequence[str], speeds: Mapping[str, float]) -> list[str]:
@@ -188,7 +197,8 @@ def _queue_line(waits: Sequence[float], spec: SiteSpec | None) -> str:
         said += [f"idle = {min(spec.idle, _LONGEST):.9g}", f"walltime = {min(spec.lifetime, _LONGEST):.9g}"]
     rests_on = "no pilot's wait is known"
     if waits:
-        rests_on = f"the median of {len(waits)} pilots is {median(waits):.0f} s, with the start-up of their executors"
+        many = counted(len(waits), "pilot")
+        rests_on = f"the median of {many} is {median(waits):.0f} s, with the start-up of their executors"
     return f"queue = {{{', '.join(said)}}}    # {rests_on}"
 
 

@@ -97,13 +97,16 @@ def test_simulated_pilots_wait_as_those_did_that_were_measured() -> None:
 def test_how_pilots_come_and_go_is_in_the_definition_of_their_site() -> None:
     executors = [_executor("lab", "l1", 2), _executor("cluster", "c1", 8), _executor("desk", "d1", 1)]
     definitions = {
-        "cluster": SiteSpec(batch="slurm", idle=300.0, walltime=7200.0, cache_size=10**9, eviction="lfu"),
+        "cluster": SiteSpec(
+            batch="slurm", max_pilots=50, idle=300.0, walltime=7200.0, cache_size=10**9, eviction="lfu"
+        ),
         "desk": SiteSpec(kind="local", idle=0.0),
     }
     found = measured_sites(_database(executors))
     platform = read_platform(platform_text(found, {"cluster": [10.0, 30.0]}, definitions))
     cluster, desk, lab = (platform.site[name] for name in ("cluster", "desk", "lab"))
     assert cluster.queue == QueueSpec(idle=300.0, walltime=7200.0, waits=[10.0, 30.0])
+    assert (cluster.hosts, desk.hosts) == (50, 1)  # as many pilots as there may be
     assert (cluster.cache_bytes, cluster.eviction) == (1e9, "lfu")
     assert desk.queue == QueueSpec(idle=0.0)  # its hosts stay, and their jobs have no end
     assert lab.queue is None  # they were started by hand
