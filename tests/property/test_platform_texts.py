@@ -12,7 +12,7 @@ from bough.sim.data.topology import Topology
 from bough.sim.platforms.platform import Platform, read_platform
 from bough.sim.platforms.platform_files import with_files, write_platform
 
-LINES = (
+SITE = (
     "hosts = 4", "cores = 8", "speed = [0.8, 1.2]", "speed = {mean = 1, deviation = 0.1}", "speeds = [1, 2, 3, 4]",
     'memory = "64GB"', 'cache = "50GB"', 'eviction = "lru"', 'store = "site"', 'disk_read = "400MB/s"',
     "disk_write = 4e8", 'nic = {bandwidth = "1Gbit/s", latency = 1e-4}', "lifetime = 100", "repair = 10",
@@ -20,9 +20,12 @@ LINES = (
     "availability = {mean = 0.7, deviation = 0.2, steps = 20}", 'availability = {file = "f", shift = true}',
     "availability = {times = [0, 5], values = [1]}", "leaves = [5, 20]", "returns = 10",
     "queue = {wait = 120, deviation = 60, startup = 5, idle = 60, walltime = 9}", 'queue = {log = "l"}',
-    "[home]", "bandwidth = 100", "[transfers]", 'peers = "site"', "chains = true", "streams = 2", 'outputs = "keep"',
-    'fairness = "rtt"', 'index = "central"', "lookups = 5", "[site.b]", '[site."a b"]', "[site.b.queue]", "wait = 5",
 )  # fmt: skip
+RULES = (
+    'peers = "site"', "chains = true", "streams = 2", 'outputs = "keep"', 'fairness = "rtt"', 'index = "central"',
+    'index = "distributed"', "lookups = 5", "early = true", 'killed = "stay"', "startup = 0.5",
+)  # fmt: skip
+PARTS = ("[home]\nbandwidth = 100", '[site."a b"]\nhosts = 2', "[site.b]\nqueue = {wait = 5}", "[nothing]")
 WORDS = st.sampled_from(
     [
         "nan",
@@ -45,10 +48,18 @@ WORDS = st.sampled_from(
 FILES = ("", "0 1\n5 0.5\n9 1\n", "x", "1 0 500 60 4 " + " ".join(["-1"] * 13), "1 nan nan nan nan " + "-1 " * 13)
 
 
+def _some(lines: tuple[str, ...], most: int) -> st.SearchStrategy[list[str]]:
+    """A few lines, each key once."""
+    return st.lists(st.sampled_from(lines), max_size=most, unique_by=lambda line: line.partition("=")[0])
+
+
 @st.composite
 def texts(draw: st.DrawFn) -> str:
-    """Lines of platforms in any order, some with another value, some characters changed."""
-    lines = ["[site.a]", *draw(st.lists(st.sampled_from(LINES), max_size=8))]
+    """A platform with some of all lines, some with another value, some characters changed."""
+    lines = ["[site.a]", *draw(_some(SITE, 8))]
+    if rules := draw(_some(RULES, 4)):
+        lines += ["[transfers]", *rules]
+    lines += draw(_some(PARTS, 2))
     for at in draw(st.lists(st.integers(0, len(lines) - 1), max_size=2)):
         key, equals, _ = lines[at].partition("=")
         lines[at] = f"{key}= {draw(WORDS)}" if equals else lines[at]
