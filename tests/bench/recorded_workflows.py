@@ -3,9 +3,9 @@
     python tests/bench/recorded_workflows.py FOLDER_OF_WFFORMAT_FILES [--links] [--policy A,B] [--seeds 5]
 
 The platform is 4 hosts of 8 cores (more if a task needs more) with speeds from 0.8 to 1.2, or with `--links` also a
-link of 1 Gbit/s for each host and of 100 Mbit/s for home. No schedule is shorter than the lower bound (the critical
-path on the fastest host, or all work on all cores), so that 1.000 is optimal; what is above it may be, too. Recorded
-workflows are those of WfCommons (WfInstances, WfFormat 1.5). The table is Markdown.
+link of 1 Gbit/s for each host and of 100 Mbit/s for home; outputs stay where they were made. No schedule is shorter
+than the lower bound (the critical path on the fastest host, or all work on all cores), so that 1.000 is optimal; what
+is above it may be, too. Recorded workflows are those of WfCommons (WfInstances, WfFormat 1.5). The table is Markdown.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bough.sim.experiment import simulate
 from bough.sim.platforms.platform import Platform, read_platform
 from bough.sim.workload import SimulatedTask, Workload
 
-LINKS = '[home]\nbandwidth = "100Mbit/s"\nlatency = 0.01\n'
+LINKS = '[home]\nbandwidth = "100Mbit/s"\nlatency = 0.01\n[transfers]\noutputs = "keep"\n'
 NIC = 'nic = {bandwidth = "1Gbit/s"}\n'
 
 

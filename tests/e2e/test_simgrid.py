@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from bough.sim.platforms.network import Link, Network
+from bough.sim.platforms.network import Link
+from bough.sim.platforms.platform import read_platform
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 DRIVER = Path(__file__).with_name("simgrid_driver.py")
@@ -52,11 +53,11 @@ def random_platform(seed: int) -> dict[str, Any]:
     return {"hosts": hosts, "links": links, "routes": routes, "transfers": transfers}
 
 
-def our_ends(asked: dict[str, Any]) -> list[float]:
-    """When the transfers of a platform end by our own reckoning."""
+def our_ends(asked: dict[str, Any], fairness: str = "rtt") -> list[float]:
+    """When the transfers of a platform end by our own reckoning, with a rule that a user's platform can have."""
     links = {name: Link(name, bandwidth, latency) for name, bandwidth, latency in asked["links"]}
     routes = {(one, other): [links[name] for name in route] for one, other, route in asked["routes"]}
-    network = Network(weighted=True)
+    network = read_platform(f'[site.a]\n[transfers]\nfairness = "{fairness}"\n').network()
     ends: dict[int, float] = {}
 
     def pass_to(when: float) -> None:

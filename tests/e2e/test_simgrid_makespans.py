@@ -10,7 +10,7 @@ import random
 import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -19,8 +19,7 @@ from bough.core.machine import Machine
 from bough.policies.policy_registry import load_policies
 from bough.policy.interface import Place, ReadyWork, View
 from bough.sim.data.simulated_data import SimulatedData
-from bough.sim.platforms.link_specs import LinkSpec
-from bough.sim.platforms.network import Network
+from bough.sim.platforms.link_specs import LinkSpec, TransferRules
 from bough.sim.platforms.platform import Platform, SitePlatform
 from bough.sim.platforms.simulated_executor import ExecutorTraits, Fate
 from bough.sim.schedule import intervals
@@ -138,8 +137,9 @@ class Assigned:
             yield Place(work.id, self._where[work.id])  # type: ignore[arg-type]
 
 
-def our_ends(case: Case) -> list[float]:
-    platform = Platform(case.sites, case.home)
+def our_ends(case: Case, fairness: Literal["rtt", "max-min"] | None = None) -> list[float]:
+    """When tasks end by our own reckoning. All links have latencies, so that without a word they share by these."""
+    platform = Platform(case.sites, case.home, TransferRules(fairness=fairness, outputs="keep"))
     executors = list(platform.executors(1))
     numbers = {one.host: one.id for one in executors}
     assigned = Assigned({n: numbers[host] for n, host in enumerate(case.where, 1)})
@@ -150,7 +150,6 @@ def our_ends(case: Case) -> list[float]:
         return Fate(case.tasks[spec.id - 1].seconds)
 
     data = SimulatedData(workload, platform)
-    data.network = Network(weighted=True)  # as CM02 shares: by the latency of a route
     simulation = Simulation(Machine(policies), model, executors, data=data)
     simulation.submit(0.0, workload)
     simulation.run()

@@ -3,12 +3,12 @@
 Hosts are those that are there, or those that were seen last; their cores and memory are what they said. Speeds come
 from tasks that do the same on several hosts: how much quicker one does them than all do in the mean. Links come from
 tasks whose inputs all came one way: bytes over seconds, the median of the larger half, since others used the link, too.
+How pilots come and go is in the definitions of sites; how files travel is said as it is live.
 Rule: what was not measured is not made up; a comment says what each figure rests on.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import exp, log
@@ -19,6 +19,9 @@ import msgspec
 
 from bough.errors import UserError
 from bough.model.sites.resources import show_bytes
+from bough.model.sites.site_specs import SiteSpec
+from bough.model.texts.plurals import counted
+from bough.sim.platforms.platform_files import toml_key, toml_text
 
 Row = Mapping[str, Any]
 Ask = Callable[[str], Sequence[Row]]  # a question in SQL to the jobs database
@@ -34,6 +37,7 @@ _STAGING = """select executors.site as site, staging.stage_in as seconds, stagin
   join tasks on tasks.id = staging.id join executors on executors.id = tasks.executor
   where staging.stage_in > 0 limit 20000"""
 _FEW = 3  # runs of a template on a host, and transfers, below which nothing is said
+_LONGEST = 1e9  # seconds that a platform may say
 _BIG = 65_536  # bytes: less tells of latency
 
 
@@ -124,8 +128,12 @@ def _rates(by_site: Mapping[str, Sequence[float]]) -> dict[str, MeasuredLink]:
     }
 
 
-def platform_text(found: MeasuredSites, waits: Mapping[str, Sequence[float]] = {}) -> str:
-    """The platform as TOML; `waits`: what pilots of sites waited in their queues."""
+def platform_text(
+    found: MeasuredSites,
+    waits: Mapping[str, Sequence[float]] = {},
+    definitions: Mapping[str, SiteSpec] = {},
+) -> str:
+    """The platform as TOML; `waits`: what pilots of sites waited; `definitions`: of the sites that have pilots."""
     if not found.hosts:
         raise UserError("no executor was seen yet: run something on your sites, then ask again")
     lines = ["# what bough site list --as-platform has measured; times of tasks are those of a host of speed 1"]
@@ -136,8 +144,12 @@ def platform_text(found: MeasuredSites, waits: Mapping[str, Sequence[float]] = {
             "[home]",
             f"bandwidth = {round(fastest)}    # the fastest site gets {show_bytes(round(fastest))}/s",
         ]
+    lines += ["", "[transfers]", 'outputs = "home"    # as live: an output is with the server before its task is done']
     if found.from_home or found.from_peers:
-        lines += ["", "[transfers]", "early = true    # as live: inputs of the next task travel while a host is busy"]
+        lines += [
+            "early = true    # as live: inputs of the next task travel while a host is busy",
+            "chains = true    # as live: a host sends on what it is still getting",
+        ]
     by_site: dict[str, list[HostSeen]] = defaultdict(list)
     for host in found.hosts:
         by_site[host.site].append(host)
@@ -145,12 +157,22 @@ def platform_text(found: MeasuredSites, waits: Mapping[str, Sequence[float]] = {
         shapes = Counter((host.cores, host.memory) for host in hosts)
         for number, ((cores, memory), count) in enumerate(shapes.most_common()):
             same = [host.host for host in hosts if (host.cores, host.memory) == (cores, memory)]
-            lines += ["", f"[site.{_key(site if not number else f'{site}-{number + 1}')}]", f"hosts = {count}"]
+            lines += ["", f"[site.{toml_key(site if not number else f'{site}-{number + 1}')}]"]
+            lines.append(_hosts_line(count, definitions.get(site) if len(shapes) == 1 else None))
             lines += [f"cores = {cores:g}"] + ([f"memory = {memory}"] if memory else [])
             lines += _speed_lines(same, found.speeds) + _link_lines(site, found)
-            if waits.get(site):
-                lines.append(_queue_line(waits[site]))
+            if site in definitions:
+                lines += _definition_lines(definitions[site])
+            if waits.get(site) or site in definitions:
+                lines.append(_queue_line(waits.get(site, ()), definitions.get(site)))
     return "\n".join(lines) + "\n"
+
+
+def _hosts_line(seen: int, spec: SiteSpec | None) -> str:
+    """As many as were seen; of a batch system that has hosts of one kind, as many as it may be asked for."""
+    if spec is None or spec.batch == "none" or spec.max_pilots <= seen:
+        return f"hosts = {seen}"
+    return f"hosts = {spec.max_pilots}    # as many pilots as there may be; {counted(seen, 'host')} seen"
 
 
 def _speed_lines(hosts: Sequence[str], speeds: Mapping[str, float]) -> list[str]:
@@ -162,10 +184,22 @@ def _speed_lines(hosts: Sequence[str], speeds: Mapping[str, float]) -> list[str]
     return [f"{said}    # of {len(known)} of {len(hosts)} hosts, by tasks that ran on several"]
 
 
-def _queue_line(waits: Sequence[float]) -> str:
+def _definition_lines(spec: SiteSpec) -> list[str]:
+    """What the definition of a site says of the caches of its hosts."""
+    lines = [f"cache = {spec.cache_size}"] if spec.cache_size else []
+    return lines + ([f"eviction = {toml_text(spec.eviction)}"] if spec.eviction else [])
+
+
+def _queue_line(waits: Sequence[float], spec: SiteSpec | None) -> str:
     """Hosts come by pilots, which wait as those did that were measured, one after the other."""
-    said = ", ".join([f"{max(0.0, wait):.6g}" for wait in waits])
-    return f"queue = {{waits = [{said}]}}    # the median of {len(waits)} pilots is {median(waits):.0f} s"
+    said = [f"waits = [{', '.join([f'{max(0.0, wait):.6g}' for wait in waits])}]"] if waits else []
+    if spec is not None:
+        said += [f"idle = {min(spec.idle, _LONGEST):.9g}", f"walltime = {min(spec.lifetime, _LONGEST):.9g}"]
+    rests_on = "no pilot's wait is known"
+    if waits:
+        many = counted(len(waits), "pilot")
+        rests_on = f"the median of {many} is {median(waits):.0f} s, with the start-up of their executors"
+    return f"queue = {{{', '.join(said)}}}    # {rests_on}"
 
 
 def _link_lines(site: str, found: MeasuredSites) -> list[str]:
@@ -178,8 +212,3 @@ def _link_lines(site: str, found: MeasuredSites) -> list[str]:
                 f"    # {show_bytes(round(link.rate))}/s by {link.transfers} transfers"
             )
     return lines
-
-
-def _key(name: str) -> str:
-    """A name as TOML writes it."""
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -67,8 +67,8 @@ class File:
         return flat_list.flat_steps(flat_list.read(self.source.text, self.source.name), self.source.name)
 
 
-def read_text(path: str) -> str:
-    """A file's text, or that of standard input."""
+def read_text(path: str, what: str = "") -> str:
+    """A file's text, or that of standard input; `what` it is, if it is no workflow file."""
     try:
         data = read_file(path)
     except OSError as error:
@@ -76,10 +76,10 @@ def read_text(path: str) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        if os.path.isfile(path) and os.access(path, os.X_OK):
+        if not what and os.path.isfile(path) and os.access(path, os.X_OK):
             raise UserError(f"{path} is a program; to run it: bough run -- {_as_command(path)}") from error
         line = data.count(b"\n", 0, error.start) + 1
-        kind = "a Python script" if path.endswith(".py") else "a flat list"
+        kind = what or ("a Python script" if path.endswith(".py") else "a flat list")
         raise UserError(f"{path}:{line}: {kind} is UTF-8 text, and this line is not") from error
 
 

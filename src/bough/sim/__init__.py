@@ -16,15 +16,17 @@ if TYPE_CHECKING:
     from bough.sim.experiment import simulate
     from bough.sim.experiment_report import Report
     from bough.sim.platforms.platform import Platform, one_site, read_platform
+    from bough.sim.platforms.platform_files import load_platform
     from bough.sim.workload import SimulatedTask, Workload
 
-__all__ = ["Platform", "Report", "SimulatedTask", "Workload", "one_site", "read_platform", "simulate"]
+__all__ = ["Platform", "Report", "SimulatedTask", "Workload", "load_platform", "one_site", "read_platform", "simulate"]
 
 _HOMES = {
     "Platform": "platforms.platform",
     "Report": "experiment_report",
     "SimulatedTask": "workload",
     "Workload": "workload",
+    "load_platform": "platforms.platform_files",
     "one_site": "platforms.platform",
     "read_platform": "platforms.platform",
     "simulate": "experiment",

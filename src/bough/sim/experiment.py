@@ -31,13 +31,14 @@ from bough.model.tasks import ArraySpec, TaskSpec
 from bough.policies.policy_registry import PROVISIONING, load_provisioning
 from bough.sim.data.measured_attempts import Measured
 from bough.sim.data.simulated_data import SimulatedData
+from bough.sim.departures import Departures
 from bough.sim.experiment_report import DataMeasures, Outcome, Report, hours, percentile
 from bough.sim.host_check import check_hosts
 from bough.sim.information import Foresight, Information, estimates, read_information
-from bough.sim.platforms.batch_waits import failures, recorded, sampled
+from bough.sim.platforms.batch_waits import recorded, sampled
 from bough.sim.platforms.platform import Platform
 from bough.sim.platforms.simulated_executor import UNSAID_MEMORY, ExecutorTraits, Fate, SimulatedExecutor
-from bough.sim.platforms.simulated_site import SimulatedSite, after
+from bough.sim.platforms.simulated_site import SimulatedSite, after, lifetimes
 from bough.sim.policy_texts import compared, load_compared
 from bough.sim.policy_watch import MOST_PATIENCE, PATIENCE
 from bough.sim.schedule import Interval, concurrency, intervals
@@ -258,7 +259,7 @@ def _simulated(
     simulation.patience = patience
     if foresight is not None:
         foresight.now = lambda: simulation.now
-    _depart(simulation, platform, executors, seed)
+    Departures(simulation, platform, executors, seed)
     simulation.submit(0.0, workload, estimates=expected)
     _finish(simulation)
     return simulation, hosts(), seconds
@@ -277,31 +278,10 @@ def _sites(platform: Platform, seed: int) -> list[SimulatedSite]:
                 waits = recorded(queue.waits, seed, queue.startup)
             elif queue.wait and queue.deviation:
                 waits = sampled(seed, queue.wait, queue.deviation, queue.startup)
-            found.append(SimulatedSite(name, spec, waits, walltime=queue.walltime, nodes=platform.nodes(name, seed)))
+            made = SimulatedSite(name, spec, waits, walltime=queue.walltime, nodes=platform.nodes(name, seed))
+            made.lifetimes = lifetimes(site.lifetime, f"{name} {seed}") if site.lifetime else None
+            found.append(made)
     return found
-
-
-def _depart(simulation: Simulation, platform: Platform, executors: list[SimulatedExecutor], seed: int) -> None:
-    """Hosts fail, and sites leave and return, when the platform says so; those that return are added."""
-    for name, site in platform.site.items():
-        own = [one for one in executors if one.traits.site == name]
-        if site.lifetime:
-            for when, lost in failures([one.id for one in own], site.lifetime, _EVER, seed):
-                simulation.at(when, lost)
-        if site.leaves:
-            for one in own:
-                simulation.at(site.leaves, ExecutorLost(one.id, f"site {name} left"))
-        if site.returns:
-            for one in own:
-                traits = one.traits
-                number = len(executors) + 1
-                back = SimulatedExecutor(number, traits.capacity, traits.speed, f"{traits.host}-again", name)
-                back.attributes = one.attributes
-                simulation.join(site.returns, back)
-                executors.append(back)
-
-
-_EVER: Seconds = 1e12
 
 
 class SimulatedHost(NamedTuple):

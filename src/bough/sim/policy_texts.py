@@ -15,7 +15,14 @@ from collections.abc import Iterable
 
 from bough.errors import UserError
 from bough.model.bounds import shown
-from bough.policies.policy_registry import NO_REPLICATION, PROVISIONING, USUAL, load_policies, replication_of
+from bough.policies.policy_registry import (
+    NO_REPLICATION,
+    PROVISIONING,
+    USUAL,
+    load_policies,
+    load_replication,
+    replication_of,
+)
 from bough.policy.interface import Policies
 
 _OPTION = re.compile(r"[^:=+]+=")  # a part that begins so names no policy
@@ -50,12 +57,11 @@ def compared(policies: str | Iterable[str], replication: str | Iterable[str] | N
     named: list[str] = []
     for text in placements:
         placement, *own = _REPLICATION.split(text, maxsplit=1)
-        usual = replication_of(placement)
-        named += [placement if one in {USUAL, usual} else f"{placement}+{one}" for one in own or replications]
-    found = list(dict.fromkeys(named))
-    for name in found:
-        load_compared(name)  # an unknown one is said before anything runs
-    return found
+        usual = replication_of(placement)  # an unknown one is said before anything runs
+        for one in own or replications:
+            load_replication(one or usual)
+            named.append(placement if one in {USUAL, usual} else f"{placement}+{one}")
+    return list(dict.fromkeys(named))
 
 
 def load_compared(text: str, provisioning: str = PROVISIONING) -> Policies:

@@ -11,7 +11,7 @@ such tasks pays nothing for that.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from typing import Generic, TypeVar, assert_never
@@ -45,7 +45,7 @@ from bough.model.ids import Seconds
 from bough.model.sites.site_specs import PilotId
 from bough.sim.data.simulated_data import SimulatedData, Staging
 from bough.sim.platforms.simulated_executor import Finish, Model, SimulatedExecutor, Stage
-from bough.sim.platforms.simulated_site import IdleCheck, PilotExecutor, PilotStart, SimulatedSite, WalltimeOver
+from bough.sim.platforms.simulated_site import IdleCheck, PilotExecutor, PilotOver, PilotStart, SimulatedSite
 from bough.sim.policy_watch import PATIENCE, PolicyWatch
 from bough.sim.shortfall import shortfall
 from bough.sim.workload import Submission, Workload
@@ -121,6 +121,7 @@ class Simulation:
         self.journal: list[tuple[int, Seconds, list[Fact]]] = []
         self.refusals: list[str] = []
         self.complaints: list[str] = []  # what a policy did wrong
+        self.when_lost: Callable[[Seconds, int], None] | None = None  # told of executors that were to be lost
         self._dead: set[int] = set()
         self._has_stopped = False  # something was: not all ends that are on the agenda will be
         self._timer = machine.next_timer  # when it wants to be called at the latest
@@ -131,7 +132,7 @@ class Simulation:
         # executors tell of what runs for long; nobody listens unless it may be replicated
         self._tells_starts = machine.state.replicas.is_on
         self._model = model
-        self._agenda: Agenda[News | Finish | PilotStart | IdleCheck | WalltimeOver] = Agenda()
+        self._agenda: Agenda[News | Finish | PilotStart | IdleCheck | PilotOver] = Agenda()
         self._sites = {site.name: site for site in sites}
         self._executors: dict[int, SimulatedExecutor] = {}
         for executor in executors:
@@ -199,9 +200,9 @@ class Simulation:
                 news += self._start_pilot(thing)
             elif isinstance(thing, IdleCheck):
                 news += self._check_idle(thing)
-            elif isinstance(thing, WalltimeOver):
+            elif isinstance(thing, PilotOver):
                 if self._sites[thing.site].is_there(thing.pilot):
-                    news += self._end_pilot(thing.site, thing.pilot, "its wall time was over")
+                    news += self._end_pilot(thing.site, thing.pilot, thing.reason)
             else:
                 self._hear(thing, news)
         if self.data is not None:
@@ -233,6 +234,8 @@ class Simulation:
         """What was put down for this time."""
         if isinstance(thing, ExecutorLost):  # in a simulation that is the truth: nothing more comes from there
             self._lose(thing.executor)
+            if self.when_lost is not None:
+                self.when_lost(self.now, thing.executor)
         news.append(thing)
         if self.data is not None and isinstance(thing, ExecutorJoined) and thing.executor in self._executors:
             news += self.data.joined(self._executors[thing.executor].traits)
@@ -363,8 +366,8 @@ class Simulation:
         self._count_unused()
         self._put_in(executor)
         self._note_idle(executor)
-        if executor.until:
-            self._agenda.put(executor.until, WalltimeOver(start.site, start.pilot))
+        if (over := self._sites[start.site].ends(executor)) is not None:
+            self._agenda.put(*over)
         came: list[News] = [executor.hello()]
         if self.data is not None:
             came += self.data.joined(executor.traits)

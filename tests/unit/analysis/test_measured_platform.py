@@ -9,8 +9,9 @@ import pytest
 
 from bough.analysis.measured_platform import measured_sites, platform_text, speeds_of
 from bough.errors import UserError
+from bough.model.sites.site_specs import SiteSpec
 from bough.sim.experiment import simulate
-from bough.sim.platforms.platform import read_platform
+from bough.sim.platforms.platform import QueueSpec, read_platform
 from bough.sim.workload import SimulatedTask, Workload
 
 Rows = Sequence[Mapping[str, Any]]
@@ -93,8 +94,29 @@ def test_simulated_pilots_wait_as_those_did_that_were_measured() -> None:
     assert run.makespan == pytest.approx(50.0)
 
 
+def test_how_pilots_come_and_go_is_in_the_definition_of_their_site() -> None:
+    executors = [_executor("lab", "l1", 2), _executor("cluster", "c1", 8), _executor("desk", "d1", 1)]
+    definitions = {
+        "cluster": SiteSpec(
+            batch="slurm", max_pilots=50, idle=300.0, walltime=7200.0, cache_size=10**9, eviction="lfu"
+        ),
+        "desk": SiteSpec(kind="local", idle=0.0),
+    }
+    found = measured_sites(_database(executors))
+    platform = read_platform(platform_text(found, {"cluster": [10.0, 30.0]}, definitions))
+    cluster, desk, lab = (platform.site[name] for name in ("cluster", "desk", "lab"))
+    assert cluster.queue == QueueSpec(idle=300.0, walltime=7200.0, waits=[10.0, 30.0])
+    assert (cluster.hosts, desk.hosts) == (50, 1)  # as many pilots as there may be
+    assert (cluster.cache_bytes, cluster.eviction) == (1e9, "lfu")
+    assert desk.queue == QueueSpec(idle=0.0)  # its hosts stay, and their jobs have no end
+    assert lab.queue is None  # they were started by hand
+    assert platform.transfers.outputs == "home"
+
+
 def test_names_are_quoted_and_nothing_seen_is_said() -> None:
     text = platform_text(measured_sites(_database([_executor("a.b c", "h", 1)])))
     assert '[site."a.b c"]' in text
+    strange = 'a"\\\n\x7f'
+    assert set(read_platform(platform_text(measured_sites(_database([_executor(strange, "h", 1)])))).site) == {strange}
     with pytest.raises(UserError, match="no executor was seen"):
         platform_text(measured_sites(_database()))

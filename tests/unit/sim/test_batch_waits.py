@@ -8,15 +8,18 @@ import pytest
 
 from bough.core.machine import Machine
 from bough.errors import UserError
+from bough.model.events.facts import ExecutorLost
 from bough.model.sites.site_specs import PilotId, SiteSpec
 from bough.policies.policy_registry import load_policies
+from bough.sim.departures import Departures
 from bough.sim.experiment import simulate
-from bough.sim.platforms.batch_waits import failures, read_swf, recorded, sampled, with_logs
+from bough.sim.platforms.batch_waits import failures, read_swf, recorded, sampled
 from bough.sim.platforms.platform import read_platform
+from bough.sim.platforms.platform_files import with_files
 from bough.sim.platforms.simulated_executor import Fate, Node
 from bough.sim.platforms.simulated_site import SimulatedSite, after
 from bough.sim.simulation import Simulation
-from bough.sim.workload import SimulatedTask, Workload
+from bough.sim.workload import SimulatedFile, SimulatedTask, Workload
 from bough.testing.builders import submit, task
 
 LOG = """; Computer: SP2
@@ -79,7 +82,7 @@ def test_a_pilot_ends_with_its_wall_time_and_its_task_runs_again() -> None:
 
 
 def _simulate(text: str, tasks: int = 20) -> list[object]:
-    platform = with_logs(read_platform(text), lambda path: LOGS[path])
+    platform = with_files(read_platform(text), lambda path: LOGS[path])
     workload = Workload("w", [SimulatedTask(f"t{n}", 100.0, template="t") for n in range(tasks)])
     return simulate(workload, platform, ["fifo"]).runs  # type: ignore[return-value]
 
@@ -132,6 +135,76 @@ def test_what_ran_at_a_site_that_left_runs_again_elsewhere() -> None:
     assert returns.makespan == 170.0
 
 
+def test_a_site_leaves_and_returns_as_often_as_it_is_said() -> None:
+    """Tasks of 100 s on 10 hosts, which are there from 0 to 50, from 70 to 180 and from 300 on."""
+    (run,) = _simulate("[site.a]\nhosts = 10\nleaves = [50, 180]\nreturns = [70, 300]\n")
+    assert run.makespan == 400.0
+
+
+def test_a_site_that_is_back_has_its_availability() -> None:
+    text = "[site.a]\navailability = {values = [0.5]}\nleaves = 50\nreturns = 70\n"
+    (run,) = _simulate(text, tasks=1)
+    assert run.makespan == 270.0
+
+
+def test_a_site_behind_a_queue_leaves_and_returns() -> None:
+    """Pilots come at 10 s, and leave at 50; those that are asked for when it is back come at 80."""
+    (run,) = _simulate("[site.a]\nhosts = 2\nleaves = 50\nreturns = 70\nqueue = {wait = 10}\n", tasks=2)
+    assert run.ended
+    assert run.makespan == 180.0
+
+
+def test_an_idle_pilot_takes_no_output_with_it() -> None:
+    """The host that made the file is gone when its reader can run; the file is at home, and nothing is made again."""
+    tasks = [
+        SimulatedTask("make", 10.0, writes=(0,)),
+        SimulatedTask("long", 200.0),
+        SimulatedTask("read", 10.0, (1,), reads=(0,)),
+    ]
+    work = Workload("w", tasks, [SimulatedFile("f", 1000)])
+    text = "[site.a]\nhosts = 2\nqueue = {{wait = 5, idle = 20}}\n[transfers]\n{}"
+    (live,) = simulate(work, read_platform(text.format("")), ["fifo"]).runs
+    (kept,) = simulate(work, read_platform(text.format('outputs = "keep"\n')), ["fifo"]).runs
+    assert (live.makespan, live.cpu_waste) == (215.0, 0.0)
+    assert kept.makespan > 215.0
+
+
+def test_the_speed_of_a_host_that_is_back_is_foreseen() -> None:
+    """Five of six tasks end on the host of speed 4 at 135 s; the other host would need 100 s for one."""
+    platform = read_platform("[site.a]\nhosts = 2\nspeeds = [4, 1]\nleaves = 5\nreturns = 10\n")
+    work = Workload("w", [SimulatedTask(f"t{n}", 100.0, template="t") for n in range(6)])
+    (run,) = simulate(work, platform, ["xsufferage:info=oracle"], information="perfect").runs
+    assert run.makespan == 135.0
+
+
+def test_hosts_that_are_repaired_come_back() -> None:
+    """Without repair one host does all that is left when the others have failed, or nothing ends."""
+    text = "[site.a]\nhosts = 4\nlifetime = 300\n{}"
+    (broken,) = _simulate(text.format(""), tasks=40)
+    (repaired,) = _simulate(text.format("repair = 50\n"), tasks=40)
+    assert not broken.ended
+    assert repaired.ended
+    assert repaired.makespan > 1000.0
+    assert _simulate(text.format("repair = 50\n"), tasks=40) == [repaired]
+
+
+def test_hosts_behind_a_queue_fail_and_others_are_asked_for() -> None:
+    text = "[site.a]\nhosts = 4\n{}queue = {{wait = 10}}\n"
+    (calm,) = _simulate(text.format(""), tasks=40)
+    (run,) = _simulate(text.format("lifetime = 400\n"), tasks=40)
+    assert run.ended
+    assert run.makespan > calm.makespan
+
+
+def test_hosts_of_two_sites_do_not_fail_together() -> None:
+    platform = read_platform("[site.a]\nhosts = 3\nlifetime = 100\n[site.b]\nhosts = 3\nlifetime = 100\n")
+    executors = list(platform.executors(1))
+    simulation = Simulation(Machine(load_policies("fifo")), lambda *_: Fate(1.0), executors)
+    Departures(simulation, platform, executors, 1)
+    lost = [when for when, _, thing in simulation._agenda.heap if isinstance(thing, ExecutorLost)]
+    assert len(set(lost)) == 6
+
+
 def test_hosts_fail_and_the_rest_does_the_work() -> None:
     (run,) = _simulate("[site.a]\nhosts = 10\n[site.b]\nhosts = 10\nlifetime = 200\n", tasks=60)
     assert run.ended
@@ -143,8 +216,11 @@ def test_hosts_fail_and_the_rest_does_the_work() -> None:
     [
         "[site.a]\nreturns = 5\n",
         "[site.a]\nleaves = 9\nreturns = 5\n",
-        "[site.a]\nqueue = {wait = 5}\nleaves = 5\n",
+        "[site.a]\nleaves = [9, 5]\nreturns = 12\n",
+        "[site.a]\nleaves = [1, 5, 9]\nreturns = 3\n",
         "[site.a]\nlifetime = -1\n",
+        "[site.a]\nrepair = 5\n",
+        "[site.a]\nlifetime = 5\nrepair = 5\nqueue = {wait = 5}\n",
     ],
 )
 def test_times_that_do_not_fit_together_are_the_users_error(text: str) -> None:

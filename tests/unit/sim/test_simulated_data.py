@@ -66,6 +66,7 @@ def ends(sim: Simulation) -> list[float]:
 
 
 HOME = "[home]\nbandwidth = 100\n"
+KEEP = '[transfers]\noutputs = "keep"\n'
 
 
 def test_one_input_takes_its_latency_startup_and_bytes() -> None:
@@ -232,7 +233,7 @@ def chain(seconds: float = 10.0) -> Workload:
 
 def test_an_output_is_read_where_it_was_made() -> None:
     """10 s, 10 s, written in 4 s, read in 2 s, 10 s, written in 1 s."""
-    sim = run("[site.a]\nhosts = 1\ndisk_read = 1000\ndisk_write = 500\n" + HOME, chain())
+    sim = run("[site.a]\nhosts = 1\ndisk_read = 1000\ndisk_write = 500\n" + HOME + KEEP, chain())
     assert ends(sim) == [24.0, 37.0]
     assert chain().critical_path == 20.0
     assert sim.data is not None
@@ -243,16 +244,16 @@ def test_an_output_is_read_where_it_was_made() -> None:
     assert index.content_of(1, 3) >= 0  # the core was told what the last output holds
 
 
-def test_outputs_are_sent_home_if_asked() -> None:
+def test_outputs_are_sent_home_before_their_task_ends_as_live() -> None:
     """The output takes 20 s to get home; the second task reads it where it was made, and sends 500 bytes in 5 s."""
-    sim = run("[site.a]\n" + HOME + '[transfers]\noutputs = "home"\n', chain())
+    sim = run("[site.a]\n" + HOME, chain())
     assert ends(sim) == [40.0, 55.0]
     assert sim.data is not None
     assert sim.data.measured().total("returned") == 2500
 
 
 def test_the_only_copy_of_an_output_is_not_evicted() -> None:
-    sim = run("[site.a]\ncache = 2000\n" + HOME, chain())
+    sim = run("[site.a]\ncache = 2000\n" + HOME + KEEP, chain())
     assert sim.data is not None
     assert sim.data.attempts[1].hit == 2000
 
@@ -367,7 +368,7 @@ def test_an_output_that_died_with_its_host_is_made_again() -> None:
     other host, for 10 s after 10 s of its input, and then the reader does."""
     files = [SimulatedFile("in", 1000), SimulatedFile("out", 1000)]
     tasks = [SimulatedTask("a", 10.0, reads=(0,), writes=(1,)), SimulatedTask("b", 10.0, reads=(1,))]
-    sim = run("[site.a]\nhosts = 2\n" + HOME, Workload("w", tasks, files), lose=(25.0, 1))
+    sim = run("[site.a]\nhosts = 2\n" + HOME + KEEP, Workload("w", tasks, files), lose=(25.0, 1))
     assert sim.data is not None
     assert [(one.task, one.outcome, one.ended) for one in sim.data.attempts] == [
         (0, "done", 20.0),
@@ -379,6 +380,19 @@ def test_an_output_that_died_with_its_host_is_made_again() -> None:
     assert [type(fact) for _, _, some in sim.journal for fact in some].count(MadeAgain) == 1
 
 
+def test_an_output_outlives_the_host_that_made_it() -> None:
+    """It is at home since 30 s, and the other host gets it from there in 10 s."""
+    files = [SimulatedFile("in", 1000), SimulatedFile("out", 1000)]
+    tasks = [SimulatedTask("a", 10.0, reads=(0,), writes=(1,)), SimulatedTask("b", 10.0, reads=(1,))]
+    sim = run("[site.a]\nhosts = 2\n" + HOME, Workload("w", tasks, files), lose=(35.0, 1))
+    assert sim.data is not None
+    assert [(one.task, one.outcome, one.ended) for one in sim.data.attempts] == [
+        (0, "done", 30.0),
+        (1, "lost", 35.0),
+        (1, "done", 55.0),
+    ]
+
+
 def test_what_a_lost_output_was_made_of_is_made_again_too() -> None:
     files = [SimulatedFile("in", 0), SimulatedFile("middle", 0), SimulatedFile("out", 0)]
     tasks = [
@@ -386,7 +400,7 @@ def test_what_a_lost_output_was_made_of_is_made_again_too() -> None:
         SimulatedTask("b", 10.0, reads=(1,), writes=(2,)),
         SimulatedTask("c", 10.0, reads=(2,)),
     ]
-    sim = run("[site.a]\nhosts = 2\n" + HOME, Workload("w", tasks, files), lose=(25.0, 1))
+    sim = run("[site.a]\nhosts = 2\n" + HOME + KEEP, Workload("w", tasks, files), lose=(25.0, 1))
     assert sim.data is not None
     done = [(one.task, one.ended) for one in sim.data.attempts if one.outcome == "done"]
     assert done == [(0, 10.0), (1, 20.0), (0, 35.0), (1, 45.0), (2, 55.0)]

@@ -34,8 +34,8 @@ from bough.model.ids import read_seconds
 from bough.sim.application_workloads import APPLICATIONS, application
 from bough.sim.experiment import simulate, trace
 from bough.sim.information import Information, read_information
-from bough.sim.platforms.batch_waits import with_logs
 from bough.sim.platforms.platform import Platform, one_site, read_platform
+from bough.sim.platforms.platform_files import with_files
 from bough.sim.policy_texts import compared
 from bough.sim.policy_watch import MOST_PATIENCE, PATIENCE
 
@@ -308,11 +308,11 @@ def _platform(args: argparse.Namespace) -> Platform:
         if args.cores is not None:
             raise UserError("--platform and --cores exclude each other; give one")
         folder = os.path.dirname(os.path.abspath(args.platform))
-        found = read_platform(read_text(args.platform), args.platform)
+        found = read_platform(read_text(args.platform, "a platform"), args.platform)
         found = found.scaled(
             hosts=_factor("--scale-hosts", args.scale_hosts), link=_factor("--scale-link", args.scale_link)
         )
-        return with_logs(found, lambda path: read_text(os.path.join(folder, path)))
+        return with_files(found, lambda path: read_text(os.path.join(folder, path), "a log or trace"))
     if args.cores is None:
         raise UserError("say where it would run: --platform FILE, or --cores N")
     if not 1 <= args.cores <= 1_000_000:

@@ -192,7 +192,10 @@ def _list(args: argparse.Namespace, output: Output) -> int:
 
 def _platform(server: ServerClient, sites: list[dict[str, Any]], output: Output) -> int:
     """What was measured, as a platform."""
+    import msgspec
+
     from bough.analysis.measured_platform import measured_sites, platform_text
+    from bough.model.sites.site_specs import SiteSpec
 
     server.ask(questions.Project())
 
@@ -200,7 +203,9 @@ def _platform(server: ServerClient, sites: list[dict[str, Any]], output: Output)
         answer = server.ask(questions.Sql(statement, []))
         return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
 
-    text = platform_text(measured_sites(ask), {site["site"]: site.get("waits") or () for site in sites})
+    waits = {site["site"]: site.get("waits") or () for site in sites}
+    defined = {site["site"]: msgspec.convert(site["spec"], SiteSpec) for site in sites if site.get("spec")}
+    text = platform_text(measured_sites(ask), waits, defined)
     output.answer({"platform": text}, text.splitlines)
     return 0
 

@@ -35,10 +35,11 @@ from bough.model.ids import ExecutorId, RecordId, Seconds
 from bough.model.outcomes import Cause, Failure
 from bough.policies.eviction.eviction_names import load_eviction
 from bough.sim.data.announced_inputs import AnnouncedInputs, AnnouncedTask
+from bough.sim.data.index_lookups import index_of
 from bough.sim.data.measured_attempts import Attempt, Measured
 from bough.sim.data.simulated_store import SimulatedStore
 from bough.sim.data.topology import Topology
-from bough.sim.platforms.network import Link, Network, Transfer
+from bough.sim.platforms.network import Link, Transfer
 from bough.sim.platforms.platform import Platform
 from bough.sim.platforms.simulated_executor import ExecutorTraits, Finish
 from bough.sim.workload import RUN, Submission, Workload
@@ -123,7 +124,8 @@ class SimulatedData:
     def __init__(self, workload: Workload, platform: Platform, *, seed: int = 0, everywhere: bool = True) -> None:
         self.workload = workload
         self.rules = platform.transfers
-        self.network = Network()
+        self.network = platform.network()
+        self._lookups = index_of(platform)
         self.topology = Topology(platform, seed)
         self._varied: dict[Link, Seconds] = {}  # by link with a trace: when it changes next
         self.everywhere = everywhere
@@ -364,7 +366,8 @@ class SimulatedData:
                 del ends[end]
             if arrival.follower is None:
                 ends[arrival] = None
-        arrival.transfer = self.network.start(now, route, self._sizes[file], arrival, self.rules.startup)
+        delay = self.rules.startup + self._lookups(now)
+        arrival.transfer = self.network.start(now, route, self._sizes[file], arrival, delay)
         self._coming.setdefault(store, {})[file] = arrival
         return True
 

@@ -1,9 +1,16 @@
 """How much of a host or a link there is for us over time: traces, from files and from a generator.
 
+    availability = {step = 10, values = [1, 0.5, 0]}            # each for 10 seconds
+    availability = {times = [0, 60, 90], values = [1, 0.5]}     # from each time on; the last one says where it ends
+    availability = {file = "load.txt", shift = true}            # the same from a file, beside the platform's
+    availability = {mean = 0.7, deviation = 0.2}                # from the generator
+
 A trace is a step function: from each time on a share of the full speed, up to the next; after its end it begins again.
-A file has a line for each step, `SECONDS SHARE`, from 0 on; the last line says where it ends. The generator draws a
-first-order autoregressive process, as loads of shared hosts were found to be by the Network Weather Service and by
-Dinda: each value is the mean, and a part of how far the last one was from it, and noise.
+A file has a line for each step, `SECONDS SHARE`, from 0 on; the last line says where it ends; `#` begins a comment.
+All hosts of a site (or both ways of a link) have what a file says; with `shift` each begins at a place of its own,
+which the seed says. The generator draws a first-order autoregressive process, as loads of shared hosts were found to be
+by the Network Weather Service and by Dinda: each value is the mean, and a part of how far the last one was from it, and
+noise.
 Rules: a host of speed s that is there by a(t) has done a task of cost C when s times the integral of a over its run is
 C (Storage Affinity, 3.8). A trace that is never above 0 is refused: nothing would end.
 """
@@ -12,6 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from math import sqrt
 from random import Random
 from typing import Annotated
@@ -23,6 +31,8 @@ from bough.errors import UserError
 from bough.model.ids import Seconds
 
 Share = Annotated[float, Meta(ge=0, le=1)]
+MOST_STEPS = 10_000_000
+LONGEST: Seconds = 1e12
 
 
 class Trace:
@@ -47,6 +57,17 @@ class Trace:
     def mean(self) -> float:
         """Over all its length."""
         return self._sums[-1] / self.length
+
+    def shifted(self, by: Seconds) -> Trace:
+        """The same, which begins where this one is after a time."""
+        within = by % self.length
+        at = bisect_right(self._times, within) - 1
+        times = [0.0, *(time - within for time in self._times[at + 1 :])]
+        times += [time + self.length - within for time in self._times[: at + 1]]
+        values = [*self._values[at:], *self._values[: at + 1]]
+        ends = [*times[1:], self.length]
+        steps = [step for step in zip(times, values, ends, strict=True) if step[0] < step[2]]  # a cut leaves empty ones
+        return Trace([time for time, *_ in steps], [value for _, value, _ in steps], self.length)
 
     def at(self, when: Seconds) -> float:
         """The share at a time."""
@@ -81,19 +102,42 @@ class Trace:
 
 
 class TraceSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a platform says: values, each for `step` seconds; or what the generator draws them by."""
+    """What a platform says: values, each for `step` seconds or from a time on; a file; or what the generator needs."""
 
     step: Annotated[float, Meta(gt=0, le=1e9)] = 10.0
-    values: Annotated[list[Share], Meta(max_length=10_000_000)] = []
+    values: Annotated[list[Share], Meta(max_length=MOST_STEPS)] = []
     mean: Share = 1.0
     deviation: Share = 0.0
     correlation: Annotated[float, Meta(ge=0, lt=1)] = 0.9  # of a value with the one before
-    steps: Annotated[int, Meta(ge=1, le=10_000_000)] = 10_000
+    steps: Annotated[int, Meta(ge=1, le=MOST_STEPS)] = 10_000
+    times: Annotated[list[Annotated[float, Meta(ge=0, le=LONGEST)]], Meta(max_length=MOST_STEPS + 1)] = []
+    file: Annotated[str, Meta(max_length=4096)] = ""  # see `platform_files`, which reads it
+    shift: bool = False  # each begins at a place of its own
+
+    def problem(self) -> str:
+        """What is wrong with it, as a user should read it; nothing: it can be made."""
+        if self.file and (self.values or self.times):
+            return "a file and values exclude each other; give one"
+        if self.times and len(self.times) != len(self.values) + 1:
+            return f"{len(self.times)} times and {len(self.values)} values: give one time for each, and one for the end"
+        if self.values and not any(self.values):
+            return "its values are all 0, so that nothing would ever end; give one above 0"
+        if self.times and (self.times[0] or any(high <= low for low, high in pairwise(self.times))):
+            return "its times begin with 0 and grow"
+        return ""
 
     def make(self, dice: Random) -> Trace:
         """A trace like this."""
+        if self.file:
+            raise UserError(f"the trace of availability {self.file} was not read: use bough.sim.load_platform")
         values = self.values or autoregressive(dice, self.steps, self.mean, self.deviation, self.correlation)
-        return Trace([at * self.step for at in range(len(values))], values, len(values) * self.step)
+        *times, length = self.times or [at * self.step for at in range(len(values) + 1)]
+        made = Trace(times, values, length)
+        return made.shifted(dice.uniform(0.0, length)) if self.shift else made
+
+    def with_trace(self, trace: Trace) -> TraceSpec:
+        """The same with what its file says in the place of that."""
+        return msgspec.structs.replace(self, file="", times=[*trace._times, trace.length], values=list(trace._values))
 
 
 def autoregressive(dice: Random, steps: int, mean: float, deviation: float, correlation: float) -> list[float]:
@@ -118,14 +162,18 @@ def read_trace(text: str, where: str = "the trace") -> Trace:
             time, value = (float(word) for word in words)
         except ValueError:
             raise UserError(f"{where}, line {number}: SECONDS SHARE is expected, not {line.strip()[:80]!r}") from None
+        if not 0 <= value <= 1:
+            raise UserError(f"{where}, line {number}: the share {words[1][:80]} is not from 0 to 1")
+        if not (times[-1] < time <= LONGEST if times else time == 0):
+            wanted = f"times grow, from {times[-1]:g} to at most {LONGEST:g}" if times else "the first time is 0"
+            raise UserError(f"{where}, line {number}: the time is {words[0][:80]}; {wanted}")
         times.append(time)
         values.append(value)
-    if len(times) < 2:
-        raise UserError(f"{where}: at least two lines are needed, the last of which says where it ends")
-    try:
-        return Trace(times[:-1], values[:-1], times[-1])
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from None
+    if not 2 <= len(times) <= MOST_STEPS:
+        raise UserError(f"{where}: two lines are needed, up to {MOST_STEPS}; the last says where it ends")
+    if not any(values[:-1]):
+        raise UserError(f"{where}: its shares are all 0, so that nothing would ever end; give one above 0")
+    return Trace(times[:-1], values[:-1], times[-1])
 
 
 def write_trace(trace: Trace) -> str:

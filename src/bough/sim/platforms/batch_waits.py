@@ -8,7 +8,7 @@ Rule: dice come with a seed, so that a run repeats exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import log, sqrt
 from random import Random
 
@@ -17,10 +17,10 @@ import msgspec
 from bough.errors import UserError
 from bough.model.events.facts import ExecutorLost
 from bough.model.ids import ExecutorId, Seconds
-from bough.sim.platforms.platform import Platform
 from bough.sim.platforms.simulated_site import Queue
 
 _COLUMNS = 18
+_LONGEST: Seconds = 1e9
 
 
 class RecordedJob(msgspec.Struct, frozen=True, gc=False):
@@ -40,13 +40,14 @@ def read_swf(text: str, where: str = "the log") -> list[RecordedJob]:
         if not words:
             continue
         try:
-            _, submitted, wait, run, processors = (float(word) for word in words[:5])
-        except ValueError:
+            _, submitted, wait, run, count = (float(word) for word in words[:5])
+            processors = int(count)
+        except (ValueError, OverflowError):
             raise UserError(f"{where}, line {number}: this is no job of the Standard Workload Format") from None
         if len(words) != _COLUMNS:
             raise UserError(f"{where}, line {number}: a job has {_COLUMNS} columns, and this one has {len(words)}")
-        if wait >= 0:  # -1: not known
-            found.append(RecordedJob(submitted, wait, max(0.0, run), max(0, int(processors))))
+        if 0 <= wait <= _LONGEST:  # -1: not known
+            found.append(RecordedJob(submitted, wait, max(0.0, run), max(0, processors)))
     if not found:
         raise UserError(f"{where} has no job whose wait is known")
     return found
@@ -77,18 +78,8 @@ def recorded(waits: Sequence[Seconds], seed: int = 0, startup: Seconds = 0.0) ->
     return queue
 
 
-def with_logs(platform: Platform, read: Callable[[str], str]) -> Platform:
-    """A platform whose queues have the waits of the logs that they name; `read` gives the text of such a file."""
-    sites = dict(platform.site)
-    for name, site in platform.site.items():
-        if site.queue is not None and site.queue.log:
-            waits = [job.wait for job in read_swf(read(site.queue.log), site.queue.log)]
-            sites[name] = msgspec.structs.replace(site, queue=msgspec.structs.replace(site.queue, waits=waits))
-    return msgspec.structs.replace(platform, site=sites)
-
-
 def failures(
-    executors: Iterable[int], mean: Seconds, until: Seconds, seed: int = 0, reason: str = "its host failed"
+    executors: Iterable[int], mean: Seconds, until: Seconds, seed: int | str = 0, reason: str = "its host failed"
 ) -> list[tuple[Seconds, ExecutorLost]]:
     """When which executors are lost, up to a time: each after a time of its own with this mean. For `Simulation.at`."""
     dice = Random(f"failures {seed}")

@@ -21,6 +21,7 @@ from math import inf
 from bough.errors import UserError
 from bough.model.ids import Seconds
 
+SHORTEST: Seconds = 5e-5  # from one host of a local network to another
 _FULL = 0.999  # of its bandwidth that may be wanted of a link that nobody feels
 
 
@@ -89,7 +90,10 @@ class Transfer:
 
 
 class Network:
-    """See the module. `weighted`: a transfer's share is in inverse proportion to the latency of its route."""
+    """See the module. `weighted`: a transfer's share is in inverse proportion to the latency of its route.
+
+    A route that says less than `SHORTEST` counts as one of a local network.
+    """
 
     def __init__(self, *, weighted: bool = False) -> None:
         self._weighted = weighted
@@ -115,7 +119,7 @@ class Network:
         for link in route:
             latency += link.latency
         self._last += 1
-        weight = 1.0 / latency if self._weighted and latency else 1.0
+        weight = 1.0 / max(latency, SHORTEST) if self._weighted else 1.0
         latency += delay
         self.under_way += 1
         transfer = Transfer(self, self._last, route, float(size), weight=weight, payload=payload)

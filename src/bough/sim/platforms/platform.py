@@ -3,7 +3,7 @@
     [site.lab]
     hosts = 4
     cores = 8
-    speed = [0.8, 1.2]      # of each host, drawn evenly from this interval; or one number
+    speed = [0.8, 1.2]      # of each host, drawn evenly from this interval; other ways to say it are in `speeds`
     memory = "64GB"         # not said: it never runs short
     attributes = {os = "linux", cpu = ["avx2"]}         # what tasks may require, besides cores, memory_gb, site, host
     cache = "50GB"          # what a host keeps of files that tasks read and write; 0: nothing; not said: all
@@ -16,36 +16,45 @@
     availability = {mean = 0.7, deviation = 0.2}        # of each host over time, see `availability_traces`
     queue = {wait = 120, deviation = 60, startup = 5, idle = 60}    # hosts come by pilots, when there is work for them
                             # `waits = [90, 240]`: what requests waited, one after the other; `log`: those of a file
+    lifetime = 50000        # mean seconds until a host fails
+    repair = 3600           # mean seconds until it is back, with an empty cache; 0: it fails for good
+    leaves = [3600, 9000]   # when the site leaves with all its hosts; one number, or several
+    returns = [7200]        # when it is back, with empty caches; the last time it need not be
 
-What a platform says of the link of home, and of transfers, is in `sim.platforms.link_specs`.
+What a platform says of the link of home, and of transfers, is in `sim.platforms.link_specs`. Files that it names are
+read by `platform_files`.
 Speeds are relative to the machine on which the times of the workload were measured. They are drawn once for each seed,
 so that all policies are compared on the same hosts. Rule: an unknown key, or a number out of bounds, is the user's
-error, and the message says where it stands.
+error, and the message says which key of which site.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import inf
 from random import Random
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from bough.errors import UnknownName, UserError
-from bough.model.bounds import SiteName, in_plain_words
-from bough.model.ids import read_bytes
+from bough.errors import UnknownName, UserError, did_you_mean
+from bough.model.bounds import SiteName, in_plain_words, shown
+from bough.model.ids import Seconds
 from bough.model.sites.requirements import AttributeName, AttributeValue
 from bough.model.sites.resources import Needs
 from bough.policies.eviction.eviction_names import EVICTION, load_eviction
 from bough.sim.platforms.availability_traces import TraceSpec
-from bough.sim.platforms.link_specs import Amount, LinkSpec, TransferRules, read_rate
+from bough.sim.platforms.link_specs import Amount, LinkSpec, TransferRules, read_amount, read_rate
+from bough.sim.platforms.network import Network
 from bough.sim.platforms.simulated_executor import UNSAID_MEMORY, Node, SimulatedExecutor
+from bough.sim.platforms.speeds import Speed, SpeedSpec, draw_speed, wrong_with
 
-Speed = Annotated[float, Meta(gt=0, le=1e6)]
-SpeedRange = Annotated[list[Speed], Meta(min_length=2, max_length=2)]  # a tuple of two in a union ends msgspec 0.22
+Moment = Annotated[float, Meta(ge=0, le=1e12)]
+Moments = Moment | Annotated[list[Moment], Meta(max_length=100_000)]
+T = TypeVar("T")
 _MOST_HOSTS = 1_000_000
 
 
@@ -55,11 +64,9 @@ class QueueSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wait: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     deviation: Annotated[float, Meta(ge=0, le=1e9)] = 0.0  # 0: every request waits as long
     startup: Annotated[float, Meta(ge=0, le=1e6)] = 0.0  # from the start of a job to its executor
-    idle: Annotated[float, Meta(gt=0, le=1e9)] = 60.0
+    idle: Annotated[float, Meta(ge=0, le=1e9)] = 60.0  # after which a host that has nothing to do leaves; 0: it stays
     walltime: Annotated[float, Meta(ge=0, le=1e9)] = 0.0  # after which a host ends; 0: never
-    log: Annotated[str, Meta(max_length=4096)] = (
-        ""  # a file in the Standard Workload Format: see `batch_waits.with_logs`
-    )
+    log: Annotated[str, Meta(max_length=4096)] = ""  # a file in the Standard Workload Format: see `platform_files`
     waits: Annotated[list[Annotated[float, Meta(ge=0, le=1e9)]], Meta(max_length=10_000_000)] = []  # those of the log
 
 
@@ -68,8 +75,8 @@ class SitePlatform(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     hosts: Annotated[int, Meta(ge=1, le=_MOST_HOSTS)] = 1
     cores: Annotated[float, Meta(gt=0, le=1e6)] = 1.0
-    speed: Speed | SpeedRange = 1.0
-    memory: str | Annotated[int, Meta(ge=0, le=1 << 62)] = 0
+    speed: SpeedSpec = 1.0
+    memory: Amount = 0
     cache: Amount | None = None
     eviction: str = EVICTION
     store: Literal["host", "site"] = "host"
@@ -77,26 +84,34 @@ class SitePlatform(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     disk_write: Amount = 0.0
     nic: LinkSpec | None = None
     uplink: LinkSpec | None = None
-    lifetime: Annotated[float, Meta(ge=0, le=1e12)] = 0.0  # mean seconds until a host fails for good; 0: none does
-    leaves: Annotated[float, Meta(ge=0, le=1e12)] = 0.0  # when the site leaves with all its hosts; 0: it stays
-    returns: Annotated[float, Meta(ge=0, le=1e12)] = 0.0  # when it is back, with empty caches; 0: never
+    lifetime: Moment = 0.0  # mean seconds until a host fails; 0: none does
+    leaves: Moments = 0.0  # when the site leaves with all its hosts; 0: it stays
+    returns: Moments = 0.0  # when it is back, with empty caches; 0: never
     availability: TraceSpec | None = None  # of its hosts, each with a trace of its own
     queue: QueueSpec | None = None  # its hosts come by pilots; None: they are there
     attributes: Annotated[dict[AttributeName, AttributeValue], Meta(max_length=100)] = {}  # for requirements of tasks
+    repair: Moment = 0.0  # mean seconds until a host that failed is back; 0: it is not
+    speeds: Annotated[list[Speed], Meta(max_length=_MOST_HOSTS)] = []  # of each host, in the place of `speed`
 
-    def draw_speed(self, dice: Random) -> float:
-        """The speed of one host."""
-        return dice.uniform(*self.speed) if isinstance(self.speed, list) else self.speed
+    def host_speeds(self, dice: Random) -> list[float]:
+        """The speed of each host."""
+        return list(self.speeds) or [draw_speed(self.speed, dice) for _ in range(self.hosts)]
 
     @property
     def memory_bytes(self) -> int:
         """What one host has; 0: not said."""
-        return read_bytes(self.memory)
+        return read_amount(self.memory)
 
     @property
     def cache_bytes(self) -> float:
         """What one cache holds at most."""
-        return inf if self.cache is None else read_bytes(self.cache)
+        return inf if self.cache is None else read_amount(self.cache)
+
+    @property
+    def absences(self) -> list[tuple[Seconds, Seconds]]:
+        """From when to when the site is away, one after the other; infinity: for good."""
+        leaves, returns = _moments(self.leaves), _moments(self.returns)
+        return [(gone, returns[at] if at < len(returns) else inf) for at, gone in enumerate(leaves)]
 
 
 class Platform(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -111,37 +126,53 @@ class Platform(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Of all hosts."""
         return sum(site.hosts * site.cores for site in self.site.values())
 
+    @property
+    def weighs_by_latency(self) -> bool:
+        """Whether transfers share links by the latency of their routes, as TCP does; see `link_specs`."""
+        if self.transfers.fairness is not None:
+            return self.transfers.fairness == "rtt"
+        links = [self.home, *(one for site in self.site.values() for one in (site.nic, site.uplink))]
+        said = [link.latency for link in links if link is not None]
+        return bool(said) and all(said)
+
+    def network(self) -> Network:
+        """Where its transfers share links."""
+        return Network(weighted=self.weighs_by_latency)
+
     def scaled(self, *, hosts: float = 1.0, link: float = 1.0) -> Platform:
-        """The same with times as many hosts at each site, and links times as fast; disks are as they were."""
+        """The same with times as many hosts at each site, and links times as fast; disks are as they were.
+
+        Speeds that are said for each host are repeated.
+        """
 
         def faster(spec: LinkSpec | None) -> LinkSpec | None:
             return spec.scaled(link) if spec is not None and link != 1 else spec
 
-        sites = {
-            name: msgspec.structs.replace(
-                site,
-                hosts=min(_MOST_HOSTS, max(1, round(site.hosts * hosts))),
-                nic=faster(site.nic),
-                uplink=faster(site.uplink),
+        def more(site: SitePlatform) -> SitePlatform:
+            many = min(_MOST_HOSTS, max(1, round(site.hosts * hosts)))
+            speeds = [site.speeds[at % len(site.speeds)] for at in range(many)] if site.speeds else []
+            return msgspec.structs.replace(
+                site, hosts=many, speeds=speeds, nic=faster(site.nic), uplink=faster(site.uplink)
             )
-            for name, site in self.site.items()
-        }
+
+        sites = {name: more(site) for name, site in self.site.items()}
         return msgspec.structs.replace(self, site=sites, home=faster(self.home))
 
     def nodes(self, name: str, seed: int) -> list[Node]:
         """The hosts behind the queue of a site, as they belong to a seed; nothing: they are all of speed 1."""
         site = self.site[name]
-        if site.speed == 1.0 and not (site.memory_bytes or site.attributes) and site.availability is None:
+        plain = site.speed == 1.0 and not (site.speeds or site.memory_bytes or site.attributes)
+        if plain and site.availability is None:
             return []
         dice, traces = Random(f"nodes {name} {seed}"), site.availability
         return [
             Node(
-                site.draw_speed(dice),
+                speed,
                 site.memory_bytes,
                 traces.make(Random(f"availability {seed} {name} {number}")) if traces is not None else None,
                 tuple(site.attributes.items()),
             )
-            for number in range(1, site.hosts + 1)
+            for number, speed in enumerate(site.host_speeds(dice), 1)
         ]
 
     def executors(self, seed: int) -> Iterator[SimulatedExecutor]:
@@ -152,9 +183,9 @@ class Platform(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if site.queue is not None:
                 continue  # its hosts come by pilots
             capacity = Needs(cores=site.cores, memory=site.memory_bytes or UNSAID_MEMORY)
-            for index in range(1, site.hosts + 1):
+            for index, speed in enumerate(site.host_speeds(dice), 1):
                 number += 1
-                made = SimulatedExecutor(number, capacity, site.draw_speed(dice), f"{name}{index}", name)
+                made = SimulatedExecutor(number, capacity, speed, f"{name}{index}", name)
                 made.attributes = tuple(site.attributes.items())
                 if site.availability is not None:
                     made.availability = site.availability.make(Random(f"availability {seed} {number}"))
@@ -164,18 +195,11 @@ class Platform(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read_platform(text: str, where: str = "the platform") -> Platform:
     """The platform that a TOML text describes."""
     try:
-        platform = msgspec.convert(tomllib.loads(text), Platform)
-        for name, site in platform.site.items():
-            _check(site, name)
-        if platform.home is not None:
-            _check_link(platform.home, "home")
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{where}: this is no TOML: {error}") from None
-    except msgspec.ValidationError as error:
-        raise UserError(f"{where}: {in_plain_words(str(error))}") from None
-    except ValueError as error:
+        return _platform(tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UserError(f"{where}: this is no TOML: {str(error)[:200]}") from None
+    except (ValueError, UserError) as error:
         raise UserError(f"{where}: {error}") from None
-    return platform
 
 
 def one_site(hosts: int = 1, cores: float = 1.0, speed: float | list[float] = 1.0) -> Platform:
@@ -183,35 +207,131 @@ def one_site(hosts: int = 1, cores: float = 1.0, speed: float | list[float] = 1.
     return Platform({"site": SitePlatform(hosts, cores, speed)})
 
 
-def _check(site: SitePlatform, name: str) -> None:
-    if not 0 <= site.memory_bytes < 1 << 62:
-        raise ValueError(f"site {name}: memory {site.memory!r} is out of bounds")
-    if isinstance(site.speed, list) and site.speed[0] > site.speed[1]:
-        raise ValueError(f"site {name}: speed = [low, high], and {site.speed[0]:g} is above {site.speed[1]:g}")
-    if not 0 <= site.cache_bytes < 1 << 62 and site.cache is not None:
-        raise ValueError(f"site {name}: a cache of {site.cache!r} is out of bounds")
-    _check_coming(site, name)
+def _platform(found: Mapping[str, Any]) -> Platform:
+    """Each part by itself, so that what is wrong can be named."""
+    for key in found:
+        if key not in Platform.__struct_fields__:
+            raise ValueError(_unknown_key(key, Platform))
+    sites = found.get("site")
+    if not isinstance(sites, dict) or not sites:
+        raise ValueError("there is no site; a platform has at least one, such as [site.lab]")
+    whole: dict[str, Any] = {
+        "site": {name: _convert(site, SitePlatform, _called(name)) for name, site in sites.items()}
+    }
+    if "home" in found:
+        whole["home"] = _convert(found["home"], LinkSpec, "home")
+    if "transfers" in found:
+        whole["transfers"] = _convert(found["transfers"], TransferRules, "transfers")
+    try:
+        platform = msgspec.convert(whole, Platform)
+    except msgspec.ValidationError as error:  # too many sites, or one of a strange name
+        raise ValueError(in_plain_words(str(error))) from None
+    for name, site in platform.site.items():
+        _check(site, _called(name))
+    if platform.home is not None:
+        _check_link(platform.home, "home")
+    return platform
+
+
+def _called(site: str) -> str:
+    """A site as messages name it."""
+    return f"site {site if site.isprintable() and len(site) <= 80 else shown(site)}"
+
+
+def _convert(value: object, kind: type[T], what: str) -> T:
+    """A part of a platform; ValueError names it, the key and what is expected."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `$")
+        place = place.rstrip("`").lstrip(".").replace("[...]", "")
+        inner, given = _struct_at(kind, value, place)
+        if isinstance(given, dict) and inner is not None:
+            strange = [key for key in given if key not in inner.__struct_fields__]
+            if strange and "unknown field" in reason:
+                raise ValueError(f"{what}: {f'{place}: ' if place else ''}{_unknown_key(strange[0], inner)}") from None
+        if place == "speed" and isinstance(given, list) and len(given) != 2:
+            reason = "it is [low, high]; for one of each host say speeds"
+        said = f"{place} = {shown(given)}: " if place else ""
+        raise ValueError(f"{what}: {said}{in_plain_words(reason).replace('object', 'a table')}") from None
+
+
+def _struct_at(kind: type[Any], value: Any, place: str) -> tuple[type[Any] | None, Any]:
+    """The struct at a place of a value such as uplink.availability, if one is expected there, and what is given."""
+    found: type[Any] | None = kind
+    for word in re.sub(r"\[[^]]*\]", "", place).split(".") if place else ():
+        value = value.get(word) if isinstance(value, dict) else None
+        hints = {field.name: field.type for field in msgspec.structs.fields(found)} if found is not None else {}
+        kinds = getattr(hints.get(word), "__args__", (hints.get(word),))
+        found = next((one for one in kinds if isinstance(one, type) and issubclass(one, msgspec.Struct)), None)
+    return found, value
+
+
+def _unknown_key(key: str, kind: type[Any]) -> str:
+    known = kind.__struct_fields__
+    return f"there is no key {shown(key)}{did_you_mean(key, known) or '; there are ' + ', '.join(known)}"
+
+
+def _moments(said: float | list[float]) -> list[Seconds]:
+    return said if isinstance(said, list) else [said] if said else []
+
+
+def _check(site: SitePlatform, what: str) -> None:
+    for key, read in (
+        ("memory", read_amount), ("cache", read_amount), ("disk_read", read_rate), ("disk_write", read_rate),
+    ):  # fmt: skip
+        if (said := getattr(site, key)) is not None:
+            try:
+                read(said)
+            except ValueError as error:
+                raise ValueError(f"{what}: {key}: {error}") from None
+    if wrong := wrong_with(site.speed):
+        raise ValueError(f"{what}: {wrong}")
+    if site.speeds and len(site.speeds) != site.hosts:
+        raise ValueError(f"{what}: speeds has {len(site.speeds)} numbers, and hosts = {site.hosts}: give one for each")
+    if site.speeds and site.speed != 1.0:
+        raise ValueError(f"{what}: speed and speeds exclude each other; give one")
+    _check_coming(site, what)
     try:
         load_eviction(site.eviction)
     except UnknownName as error:
-        raise ValueError(f"site {name}: {error}") from None
-    for rate in (site.disk_read, site.disk_write):
-        read_rate(rate)
-    for link, what in ((site.nic, "nic"), (site.uplink, "uplink")):
+        raise ValueError(f"{what}: {error}") from None
+    for link, key in ((site.nic, "nic"), (site.uplink, "uplink")):
         if link is not None:
-            _check_link(link, f"site {name}: {what}")
+            _check_link(link, f"{what}: {key}")
+    _check_trace(site.availability, what)
 
 
-def _check_coming(site: SitePlatform, name: str) -> None:
+def _check_coming(site: SitePlatform, what: str) -> None:
     """Whether what is said of hosts that come and go fits together."""
-    if site.queue is not None and (site.lifetime or site.leaves):
+    if site.repair and not site.lifetime:
+        raise ValueError(f"{what}: repair is of hosts that fail; say lifetime, too")
+    if site.repair and site.queue is not None:
+        raise ValueError(f"{what}: repair is of hosts that are there from the start; here another pilot is asked for")
+    leaves, returns = _moments(site.leaves), _moments(site.returns)
+    if not len(leaves) - 1 <= len(returns) <= len(leaves):
         raise ValueError(
-            f"site {name}: lifetime and leaves are of hosts that are there from the start; this one has a queue"
+            f"{what}: it leaves {len(leaves)} times and returns {len(returns)}; it returns after each but the last"
         )
-    if site.returns and not 0 < site.leaves < site.returns:
-        raise ValueError(f"site {name}: returns = {site.returns:g} is not after leaves = {site.leaves:g}")
+    before = 0.0
+    for gone, back in site.absences:
+        if not gone > before or not back > gone:
+            raise ValueError(
+                f"{what}: leaves = {shown(site.leaves)}, returns = {shown(site.returns)}: say times that grow in turn"
+            )
+        before = back
 
 
 def _check_link(link: LinkSpec, what: str) -> None:
-    if not read_rate(link.bandwidth) > 0:
+    try:
+        rate = read_rate(link.bandwidth)
+    except ValueError as error:
+        raise ValueError(f"{what}: bandwidth: {error}") from None
+    if not rate > 0:
         raise ValueError(f"{what}: a bandwidth of {link.bandwidth!r} is none; give a positive one")
+    _check_trace(link.availability, what)
+
+
+def _check_trace(trace: TraceSpec | None, what: str) -> None:
+    if trace is not None and (wrong := trace.problem()):
+        raise ValueError(f"{what}: availability: {wrong}")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from math import inf
+from random import Random
 from typing import NamedTuple
 
 from bough.model.events.facts import ExecutorJoined, SiteDefined
@@ -36,11 +38,12 @@ class IdleCheck(NamedTuple):
     since: Seconds
 
 
-class WalltimeOver(NamedTuple):
-    """The batch system ends a pilot now, if it is still there."""
+class PilotOver(NamedTuple):
+    """The batch system ends a pilot now, or its host fails, if it is still there."""
 
     site: str
     pilot: PilotId
+    reason: str
 
 
 _ANY = Node()
@@ -56,6 +59,7 @@ class PilotExecutor(SimulatedExecutor):
         super().__init__(FIRST + pilot, capacity, node.speed, site=site)
         self.availability, self.attributes = node.availability, node.attributes
         self.until = until
+        self.fails: Seconds = inf  # when its host does, which nobody knows before
         self.pilot = pilot
         self.came = now
         self.left: Seconds | None = None
@@ -79,7 +83,8 @@ class PilotExecutor(SimulatedExecutor):
 class SimulatedSite:
     """See the module. `requests` are the sizes of those that were made. `walltime`: of each pilot, 0: no limit.
 
-    `nodes`: its hosts, if they are not all alike; a pilot gets the first that no other has.
+    `nodes`: its hosts, if they are not all alike; a pilot gets the first that no other has. `lifetimes`: for how long
+    the host of the next pilot lives; None: all live.
     """
 
     def __init__(
@@ -93,6 +98,7 @@ class SimulatedSite:
         self.spec = spec
         self.requests: list[int] = []
         self.executors: list[PilotExecutor] = []
+        self.lifetimes: Callable[[], Seconds] | None = None
         self._queue = queue
         self._gone: set[PilotId] = set()
 
@@ -111,8 +117,18 @@ class SimulatedSite:
         if pilot in self._gone:
             return None
         executor = self.make_executor(pilot, now)
+        if self.lifetimes is not None:
+            executor.fails = now + self.lifetimes()
         self.executors.append(executor)
         return executor
+
+    def ends(self, executor: PilotExecutor) -> tuple[Seconds, PilotOver] | None:
+        """How a pilot that starts ends at the latest: with its wall time or its host; None: by nothing of these."""
+        if executor.fails < (executor.until or inf):
+            return executor.fails, PilotOver(self.name, executor.pilot, "its host failed")
+        return (
+            (executor.until, PilotOver(self.name, executor.pilot, "its wall time was over")) if executor.until else None
+        )
 
     def make_executor(self, pilot: PilotId, now: Seconds) -> PilotExecutor:
         """What a pilot brings."""
@@ -152,6 +168,12 @@ class SimulatedSite:
     def used(self) -> float:
         """Core-seconds in which they worked."""
         return sum(executor.busy for executor in self.executors)
+
+
+def lifetimes(mean: Seconds, seed: str) -> Callable[[], Seconds]:
+    """For how long hosts live, one after the other: exponential, with this mean."""
+    dice = Random(f"lifetimes {seed}")
+    return lambda: dice.expovariate(1 / mean)
 
 
 def after(latency: Seconds) -> Queue:

@@ -134,6 +134,17 @@ def grid(scenario: Scenario) -> list[tuple[str, float]]:
     return [(f"site{number * sites // len(speeds) + 1:02}", speed) for number, speed in enumerate(speeds)]
 
 
+def grid_platform(scenario: Scenario, *, reuses: bool = True, sharing: str = "fair") -> Platform:
+    """The grid as a platform, without loads; `reuses`: what a site has fetched stays there."""
+    speeds: dict[str, list[float]] = {}
+    for where, speed in grid(scenario):
+        speeds.setdefault(where, []).append(speed)
+    kept = SitePlatform(store="site") if reuses else SitePlatform(cache=0.0)
+    sites = {name: msgspec.structs.replace(kept, hosts=len(some), speeds=some) for name, some in sorted(speeds.items())}
+    home = LinkSpec(LINK * scenario.link, sharing=Sharing(sharing))
+    return Platform(sites, home, TransferRules(peers="none", killed="end"))
+
+
 def job(scenario: Scenario) -> Workload:
     """The tasks and their files; the last task has what is left of 2 GB."""
     dice = Random(f"job {scenario.seed}")
@@ -158,10 +169,7 @@ def run_heuristic(name: str, scenario: Scenario, *, sharing: str = "fair") -> li
     placement, replication = HEURISTICS.get(name, ("", ""))
     reuses = name != "WQR"
     processors, workload = grid(scenario), job(scenario)
-    home = LinkSpec(LINK * scenario.link, sharing=Sharing(sharing))
-    rules = TransferRules(peers="none", killed="end")
-    site = SitePlatform(store="site") if reuses else SitePlatform(cache=0.0)
-    platform = Platform(dict.fromkeys(sorted({one for one, _ in processors}), site), home, rules)
+    platform = grid_platform(scenario, reuses=reuses, sharing=sharing)
     loads = {number: Load(f"load {number} {scenario.seed}", *scenario.cpu) for number in range(1, len(processors) + 1)}
     executors = [
         SimulatedExecutor(number, Needs(cores=1.0), speed, f"p{number}", where)
