@@ -30,7 +30,7 @@ import msgspec
 import bough
 from bough.bench.bench_setup import home, until
 from bough.errors import SiteError
-from bough.sim.studies.study_rows import StudyRow
+from bough.sim.studies.study_rows import Reference, StudyRow
 
 SITES = ("A", "B")
 SLOTS = 10  # of each site
@@ -277,7 +277,7 @@ def rows_of(found: Results) -> list[StudyRow]:
             rows.append(_row(f"{name}: best score", [seed[name].best for seed in seeds], score))
     for what, holds in relations.items():
         times = sum(map(holds, seeds))
-        rows.append(StudyRow(f"holds: {what}", float(times), float(len(seeds)), unit="of the seeds"))
+        rows.append(StudyRow(f"holds: {what}", float(times), float(len(seeds)), "of the seeds", of=Reference.RELATION))
     return rows
 
 

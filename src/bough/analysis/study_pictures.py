@@ -1,4 +1,4 @@
-"""Pictures of studies: our curves, and those of the source dashed in the same colours.
+"""Pictures of studies: our curves, and those of others dashed in the same colours, with whose they are.
 
 Rule: what is drawn is what the study gave; nothing is computed here.
 """
@@ -32,11 +32,11 @@ def draw_figures(folder: str, figures: Sequence[StudyFigure]) -> list[str]:
             axes.plot(
                 [x for x, _ in curve.points],
                 [y for _, y in curve.points],
-                label=f"{curve.label} (published)" if curve.published else curve.label,
+                label=f"{curve.label} ({curve.of})" if curve.of else curve.label,
                 color=colour,
-                linestyle="" if curve.dots else "--" if curve.published else "-",
+                linestyle="" if curve.dots else "--" if curve.of else "-",
                 drawstyle="steps-post" if curve.steps else "default",
-                marker="" if curve.steps or len(curve.points) > 100 else ("o" if curve.published else "."),
+                marker="" if curve.steps or len(curve.points) > 100 else ("o" if curve.of else "."),
                 fillstyle="none",
             )
         axes.set_title(figure.title, fontsize=10, loc="left")

@@ -110,7 +110,7 @@ def test_grouped_release_wastes_more_than_each_by_itself() -> None:
 
 def test_the_study_has_a_row_for_each_figure() -> None:
     rows = run(quick=True).rows
-    assert sum(row.published is not None for row in rows) == 8 + 15 + 2 + 3
+    assert sum(row.reference is not None for row in rows) == 8 + 15 + 2 + 3
     figures = {row.subject: row for row in rows if row.deviation is not None}
     assert all(abs(row.deviation) < 0.1 for subject, row in figures.items() if "in the queue" not in subject)
     assert all(abs(row.deviation) < 0.2 for row in figures.values())

@@ -1,4 +1,4 @@
-"""`bough study`: run a published study again, and put our figures beside the published ones.
+"""`bough study`: run a published study again, and put our figures beside those that they are compared with.
 
 Most studies are simulated by our scheduler; `jole` runs live, on a service of its own. Rule: no server, executor or
 store of yours is touched.
@@ -122,7 +122,8 @@ def _about() -> dict[str, str]:
 def _value(row: StudyRow) -> dict[str, object]:
     return {
         "subject": row.subject,
-        "published": row.published,
+        "reference": row.reference,
+        "reference_is": None if row.reference is None else str(row.of),
         "ours": round(row.ours, 6),
         "deviation": row.deviation,
         "unit": row.unit,
@@ -132,14 +133,18 @@ def _value(row: StudyRow) -> dict[str, object]:
 
 def _lines(rows: list[StudyRow]) -> list[str]:
     cells = [
-        (row.subject, _figure(row.published), _figure(row.ours), _percent(row), row.unit, row.note) for row in rows
-    ]
+        (
+            row.subject, _figure(row.reference), _figure(row.ours), _percent(row), row.unit,
+            "" if row.reference is None else str(row.of), row.note,
+        )
+        for row in rows
+    ]  # fmt: skip
     widths = [max(len(cell[column]) for cell in cells) for column in (1, 2, 3)]
     padded = [
-        (subject, *(word.rjust(width) for word, width in zip(words, widths, strict=True)), unit, note)
-        for subject, *words, unit, note in cells
+        (subject, *(word.rjust(width) for word, width in zip(words, widths, strict=True)), *others)
+        for subject, *words, others in ((*cell[:4], cell[4:]) for cell in cells)
     ]
-    return table_lines(("", "published", "ours", "deviation", "", ""), padded)
+    return table_lines(("", "reference", "ours", "deviation", "", "the reference is", ""), padded)
 
 
 def _figure(value: float | None) -> str:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from bough.model.ids import Seconds
 from bough.sim.studies.placeholders import Job, Network, PlaceholderRun
-from bough.sim.studies.study_rows import Curve, StudyFigure, StudyResult, StudyRow
+from bough.sim.studies.study_rows import Curve, Reference, StudyFigure, StudyResult, StudyRow
 
 PROTEINS: Final = 3916
 HOSTS: Final = (2, 4, 8, 16)
@@ -112,7 +112,8 @@ def run(*, quick: bool) -> StudyResult:
         best = min(FACTORS, key=lambda factor: found[factor].blast)
         printed_best = min(zip(BLAST[hosts], FACTORS, strict=True))[1]
         note = "BLAST: it falls as placeholders are added"
-        rows.append(StudyRow(f"P={hosts}: best batching factor", float(best), float(printed_best), "tasks", note))
+        rows.append(StudyRow(f"P={hosts}: best batching factor", float(best), float(printed_best), "tasks", note,
+                             of=Reference.FOLLOWS))  # fmt: skip
     for hosts, factor, published in ((4, 5, 25), (4, 10, 30), (8, 5, 15)):
         subject = f"100 equal jobs, P={hosts}, BF {factor}: rounds (3.6)"
         rows.append(StudyRow(subject, float(rounds_of(100, hosts, factor)), float(published), "jobs' times"))
@@ -122,7 +123,7 @@ def run(*, quick: bool) -> StudyResult:
         printed_points = [
             (float(factor), whole / seconds_of(text)) for factor, text in zip(FACTORS, COMBINED[hosts][2:], strict=True)
         ]
-        curves += [Curve(f"P={hosts}", points), Curve(f"P={hosts}", printed_points, published=True)]
+        curves += [Curve(f"P={hosts}", points), Curve(f"P={hosts}", printed_points, of=Reference.FOLLOWS)]
     title = "Speed-up of BLAST and parsing by the batching factor"
     figures.append(StudyFigure("speed-up", title, "tasks in a bundle", "speed-up", curves, log_x=True))
     return StudyResult(rows, figures)

@@ -23,7 +23,7 @@ import msgspec
 
 from bough.model.ids import Seconds
 from bough.sim.studies.placeholders import Job, JobFile, Network, PlaceholderOutcome, PlaceholderRun
-from bough.sim.studies.study_rows import Curve, StudyFigure, StudyResult, StudyRow
+from bough.sim.studies.study_rows import Curve, Reference, StudyFigure, StudyResult, StudyRow
 
 SEEDS: Final = 10
 PROTEINS: Final = 1000
@@ -221,10 +221,12 @@ Grid = dict[tuple[str, int, str], list[CellMeans]]
 
 
 def _ordering_rows(grid: Grid) -> list[StudyRow]:
-    """In how many points of the grid each published ordering holds; the published value is all of them."""
+    """In how many points of the grid each published ordering holds; the reference is all of them."""
 
     def count(subject: str, holds: Sequence[bool], note: str = "") -> StudyRow:
-        return StudyRow(f"ordering: {subject}", float(sum(holds)), float(len(holds)), "points", note)
+        return StudyRow(
+            f"ordering: {subject}", float(sum(holds)), float(len(holds)), "points", note, Reference.RELATION
+        )
 
     wan = [(size, at) for size in (1, 10, 100) for at in range(len(HOSTS))]
     cells = [(network, size, at) for network in NETWORKS for size, at in wan]
@@ -297,7 +299,7 @@ def _grid_figure(network: str, times: int, grid: Grid) -> StudyFigure:
             if (net, size, service) == (network, times, SERVICE) and (figure := row[place]) is not None
         ]
         if printed:
-            curves.append(Curve(policy, printed, published=True))
+            curves.append(Curve(policy, printed, of=Reference.PUBLISHED))
     title = f"{network}, files x{times}: makespan of 1,000 pipelines, mean of {SEEDS} seeds"
     return StudyFigure(f"{network.lower()}-x{times}", title, "placeholders", "s", curves, log_x=True, log_y=True)
 
@@ -314,20 +316,17 @@ def _chain_rows() -> list[StudyRow]:
     for (network, hosts), expected in CHAINS.items():
         for chains, figure in zip((2, 4, 8, 16), expected, strict=True):
             subject = f"{network} x1, P={hosts}, bundles of {chains} whole pipelines, FCFS: makespan"
-            rows.append(
-                StudyRow(subject, run_chains(network, hosts, chains), figure, note="the model of our specification")
-            )
+            rows.append(StudyRow(subject, run_chains(network, hosts, chains), figure, of=Reference.MODEL))
     return rows
 
 
 def _ablation_rows() -> list[StudyRow]:
     """What single choices are worth; beside them what the model of our specification gives."""
-    note = "the model of our specification"
     rows = [
         StudyRow("one start-up for each pair of hosts, WAN x1, P=8, FCFS: makespan",
-                 run_cell(Cell("FCFS", startup_per_pair=True)).makespan, 760.0, note=note),
+                 run_cell(Cell("FCFS", startup_per_pair=True)).makespan, 760.0, of=Reference.MODEL),
         StudyRow("one start-up for each pair of hosts, WAN x1, P=8, DC: makespan",
-                 run_cell(Cell("DC", startup_per_pair=True)).makespan, 745.0, note=note),
+                 run_cell(Cell("DC", startup_per_pair=True)).makespan, 745.0, of=Reference.MODEL),
     ]  # fmt: skip
     for policy in POLICIES:
         found = run_cell(Cell(policy, barrier=False))
@@ -346,7 +345,9 @@ def _ablation_rows() -> list[StudyRow]:
         for (network, times, hosts), figure in zip(points, figures, strict=True):
             found = run_cell(Cell("DC", network, times, hosts, options=options))
             subject = f"DC with {options}, {network} x{times}, P={hosts}: makespan"
-            rows.append(StudyRow(subject, found.makespan, figure, note=f"affinity {found.affinity:.3f}; {note}"))
+            rows.append(
+                StudyRow(subject, found.makespan, figure, note=f"affinity {found.affinity:.3f}", of=Reference.MODEL)
+            )
     for sigma in (0.5, 1.0):
         for policy in ("SJF", "DC"):
             found = run_cell(Cell(policy, estimates=sigma))

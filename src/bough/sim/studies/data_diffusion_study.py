@@ -40,7 +40,7 @@ from bough.sim.platforms.platform import Platform, SitePlatform
 from bough.sim.platforms.simulated_executor import ExecutorTraits, Fate, SimulatedExecutor
 from bough.sim.platforms.simulated_site import SimulatedSite, after
 from bough.sim.simulation import Simulation
-from bough.sim.studies.study_rows import Curve, StudyFigure, StudyResult, StudyRow
+from bough.sim.studies.study_rows import Curve, Reference, StudyFigure, StudyResult, StudyRow
 from bough.sim.workload import RUN, SimulatedFile, SimulatedTask, Workload
 
 MB: Final = 1_000_000
@@ -420,7 +420,7 @@ def _figures(found: dict[DiffusionRun, DiffusionOutcome]) -> list[StudyFigure]:
     return [
         StudyFigure("mi", "MI: efficiency by the size of a node's cache", "GB", "%",
                     [Curve("GCC", caches), Curve("GCC, ours without the window", whole),
-                     Curve("GCC", printed, published=True)]),
+                     Curve("GCC", printed, of=Reference.PUBLISHED)]),
         StudyFigure("stacking", "Stacking: hits by locality", "locality", "%",
                     [Curve("MCU", stacks), Curve("1 - 1/L", ideal)], log_x=True),
     ]  # fmt: skip

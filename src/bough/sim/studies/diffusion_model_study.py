@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from bough.model.ids import Seconds
 from bough.sim.models.diffusion_model import AccessCosts, HitRatios, contended_storage, undirected_ratios, workload_time
-from bough.sim.studies.study_rows import Curve, StudyFigure, StudyResult, StudyRow
+from bough.sim.studies.study_rows import Curve, Reference, StudyFigure, StudyResult, StudyRow
 
 BENCH = "tests/bench/diffusion_model_live.py"
 PUBLISHED_ERROR = 5.0  # percent, the mean over 92 experiments
@@ -269,10 +269,13 @@ def run(*, quick: bool) -> StudyResult:
         StudyRow("latency of home", 1000 * constants.storage_latency, unit="ms", note="calibrated"),
         StudyRow("stretch of a transfer", constants.stretch, unit="times", note="calibrated"),
     ]  # fmt: skip
-    note = "published: measured by us; ours: the model"
-    rows += [StudyRow(_subject(one.run), one.predicted, one.run.seconds, note=note) for one in compared]
+    note = "ours: the model"
+    rows += [
+        StudyRow(_subject(one.run), one.predicted, one.run.seconds, note=note, of=Reference.MEASURED)
+        for one in compared
+    ]
     longest = max(max(one.predicted, one.run.seconds) for one in compared)
-    curves = [Curve("as measured", [(0.0, 0.0), (longest, longest)])]
+    curves = [Curve("as long as", [(0.0, 0.0), (longest, longest)], of=Reference.MEASURED)]
     for label, some in (("link of each host", alone), ("link that hosts share", shared)):
         curves.append(Curve(label, [(one.run.seconds, one.predicted) for one in some], dots=True))
     title = f"The model of data diffusion beside {len(compared)} live runs: mean error {whole.mean:.1f} %"

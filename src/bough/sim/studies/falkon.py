@@ -26,7 +26,7 @@ from bough.sim.platforms.simulated_executor import ExecutorTraits, Fate, Finish,
 from bough.sim.platforms.simulated_site import PilotExecutor, Queue, SimulatedSite, after
 from bough.sim.schedule import intervals
 from bough.sim.simulation import Simulation
-from bough.sim.studies.study_rows import Curve, StudyFigure, StudyResult, StudyRow
+from bough.sim.studies.study_rows import Curve, Reference, StudyFigure, StudyResult, StudyRow
 
 STAGES: Final = (  # tasks and seconds of each
     *((1, 60), (2, 60), (4, 60), (8, 60), (16, 60), (32, 60), (64, 60), (1, 120), (640, 6), (160, 12)),
@@ -254,7 +254,8 @@ def run(*, quick: bool) -> StudyResult:
         rows.append(StudyRow(f"{called}: mean time in the queue", ran.queued, QUEUED[idle]))
     ideal = run_stages("all-at-once", NEVER, warm=True)
     rows.append(StudyRow("18 stages, ideal: completion", ideal.completion, IDEAL))
-    rows.append(StudyRow("18 stages, ideal: mean time in the queue", ideal.queued, 42.24, note="printed as 42.2"))
+    rows.append(StudyRow("18 stages, ideal: mean time in the queue", ideal.queued, 42.24, note="printed as 42.2",
+                         of=Reference.FOLLOWS))  # fmt: skip
     jobs = run_as_jobs()
     rows.append(StudyRow("18 stages, GRAM4+PBS: completion", jobs.completion, GRAM[0], note="a job for each task"))
     rows.append(StudyRow("18 stages, GRAM4+PBS: utilisation", 100 * jobs.utilisation, GRAM[1], "%"))
@@ -269,6 +270,10 @@ def run(*, quick: bool) -> StudyResult:
         own.append((100 * ran.utilisation, ran.completion))
     rows += _size_rows(quick=quick)
     printed = [(100 * UTILISATION[idle], seconds) for idle, seconds in PUBLISHED.items()]
-    curves = [Curve("all at once", stages), Curve("all at once", printed, published=True), Curve("adaptive", own)]
+    curves = [
+        Curve("all at once", stages),
+        Curve("all at once", printed, of=Reference.PUBLISHED),
+        Curve("adaptive", own),
+    ]
     title = "18 stages: what is gained by holding machines longer (idle time 15, 60, 120, 180 s, always)"
     return StudyResult(rows, [StudyFigure("stages", title, "utilisation, %", "completion, s", curves)])

@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from bough.sim.models.two_mark import Request, TwoMark
-from bough.sim.studies.study_rows import Curve, StudyFigure, StudyResult, StudyRow
+from bough.sim.studies.study_rows import Curve, Reference, StudyFigure, StudyResult, StudyRow
 
 State = tuple[frozenset[int], ...]
 STORES, ROOM = 2, 2
@@ -106,7 +106,8 @@ def run(*, quick: bool) -> StudyResult:
     within = sum(cost <= bound for cost, bound in phases)
     safe = STORES * ROOM + 2 * ROOM + STORES * ROOM
     rows = [
-        StudyRow("phases within their bound", float(within), float(len(phases)), "phases", f"of {len(found)} traces"),
+        StudyRow("phases within their bound", float(within), float(len(phases)), "phases", f"of {len(found)} traces",
+                 Reference.IDEAL),
         StudyRow("the largest part of its bound that a phase cost", max(a / b for a, b in phases), unit=""),
         StudyRow("2Mark beside the best, in the mean", fmean(one.paid / one.best for one in found), unit="times",
                  note=f"the proof allows up to {safe}"),
