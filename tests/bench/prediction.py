@@ -3,7 +3,7 @@
     python tests/bench/prediction.py checkers --runs 5
     python tests/bench/prediction.py blast --runs 5
 
-`checkers` is all 638 databases of 4 against 3 pieces (`sim.studies.trellisdag_workloads`), each computed and verified;
+`checkers` is all 638 databases of 4 against 3 pieces (`sim.checkers_workload`), each computed and verified;
 a task sleeps for its time over `--scale`. `blast` searches proteins of EMBOSS' test data (open reading frames of human
 DNA) for relatives; it needs ncbi-blast+, emboss and emboss-test. The earlier run of checkers has 4 cores under `fifo`,
 those predicted have 8 under `critical-path`; of BLAST 1 core under `fifo` and 2 under `ljf`, one earlier run before
@@ -27,7 +27,7 @@ from statistics import fmean
 import bough
 from bough.analysis.replayed_runs import RecordedRun, predict, recorded_run
 from bough.cli.commands.simulate import recorded_graph
-from bough.sim.studies.trellisdag_workloads import advanced, depth_first, lengths_of, parts, promoted, slices
+from bough.sim.checkers_workload import advanced, depth_first, lengths_of, parts, promoted, slices
 
 SWISS = Path("/usr/share/EMBOSS/test/swiss/seq.dat")
 HUMAN = Path("/usr/share/EMBOSS/test/embl/hum1.dat")

@@ -36,7 +36,8 @@ from slurm_clusters import SlurmCluster, need_slurm
 from workshop import Workshop
 
 import bough
-from bough.sim.studies.falkon import LATENCY, MACHINES, STAGES, WANTED
+from bough.sim.studies.falkon import LATENCY, MACHINES
+from bough.sim.study_workloads import RESOURCES, STAGES
 
 CONFIGURATIONS = {  # provisioning, idle time in the thesis' seconds (0: never), all stages submitted at once
     "15": ("all-at-once", 15.0, False),
@@ -69,24 +70,34 @@ def open_shop(cpus: int, *words: str) -> Iterator[tuple[Workshop, SlurmCluster]]
 
 def count_requests(policy: str) -> list[int]:
     """The sizes of the requests for 48 resources: none of them is there before the last one was asked for."""
-    with open_shop(WANTED, "--provisioning", policy) as (shop, cluster):
+    with open_shop(RESOURCES, "--provisioning", policy) as (shop, cluster):
         cluster.says("scontrol", "update", "NodeName=f1", "State=DRAIN", "Reason=busy")
-        words = ["site", "add", "slurm", "--batch", "slurm", "--cores-per-pilot", "1", "--max-pilots", str(2 * WANTED)]
+        words = [
+            "site",
+            "add",
+            "slurm",
+            "--batch",
+            "slurm",
+            "--cores-per-pilot",
+            "1",
+            "--max-pilots",
+            str(2 * RESOURCES),
+        ]
         _bough(shop, *words, "--poll", "1s", "--walltime", "1h", "--submit-rate", "50")
         with bough.Session(shop.address, name="requests", on_failure="ignore") as session:
-            array = session.sweep("true {number}", bough.product(number=range(WANTED)))  # all of them at once
-            while len(cluster.jobs()) < WANTED:
+            array = session.sweep("true {number}", bough.product(number=range(RESOURCES)))  # all of them at once
+            while len(cluster.jobs()) < RESOURCES:
                 time.sleep(0.2)
             [site] = shop.ask("sites")
             sizes = Counter(pilot["allocation"] for pilot in site["pilots"])
-            assert sum(sizes.values()) == len(cluster.jobs()) == WANTED
+            assert sum(sizes.values()) == len(cluster.jobs()) == RESOURCES
             array.cancel()
         return [sizes[first] for first in sorted(sizes)]
 
 
 def show_requests() -> None:
     """Compare them with the formulas of the thesis (3.2.1, 5.2.1)."""
-    n = WANTED
+    n = RESOURCES
     formulas = {
         "all-at-once": 1,
         "one-at-a-time": n,

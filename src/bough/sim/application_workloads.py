@@ -3,21 +3,37 @@
     workload = application("moldyn:10")        # ten molecules
 
 Counts of tasks, stages and bytes are those that were printed; what a source leaves open (mostly how long single tasks
-take) is assumed here and said beside it. Sources: I. Raicu's thesis, `spec/falkon.md` 4.7, 4.10, 4.12, 4.13; M. Lamb's,
-`spec/trellis-driver.md` 4.6; I. Patterson's, `spec/jole.md`. Rule: the same name makes the same tasks.
+take) is assumed here and said beside it. Sources: I. Raicu's thesis, `spec/falkon.md` 4.6 to 4.13; M. Lamb's,
+`spec/trellis-driver.md` 4.6; I. Patterson's, `spec/jole.md`; M. Goldenberg's; E. Santos Neto's. Workloads that studies
+run, too, are made by `sim.study_workloads` and `sim.checkers_workload`. Rule: the same name makes the same tasks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import log, sqrt
 from random import Random
 from typing import Final, NamedTuple
 
 from bough.errors import UserError
+from bough.sim import checkers_workload
+from bough.sim.study_workloads import (
+    EXECUTIONS,
+    MB,
+    MI_TASKS,
+    RESOURCE_SECONDS,
+    RESOURCES,
+    STAGES,
+    SW_TASKS,
+    all_pairs,
+    mi,
+    stacking,
+    storage_affinity_job,
+    sw,
+)
 from bough.sim.workload import SimulatedFile, SimulatedTask, Workload
 
-MB: Final = 1_000_000
 _MOST: Final = 10_000_000  # tasks of one workload
 
 
@@ -104,23 +120,32 @@ def moldyn(molecules: int) -> _Builder:
     return made
 
 
-def dock(jobs: int) -> _Builder:
-    """Docking on the SiCortex: 5.8 to 4178 s, mean 660, deviation 478.8; 35 MB of static input that all share."""
-    made, dice = _Builder(), Random("dock")
-    static = made.file("static", 35 * MB)
-    spread = sqrt(log(1 + (478.8 / 660.0) ** 2))
-    for number in range(jobs):
-        seconds = min(4178.0, max(5.8, dice.lognormvariate(log(660.0) - spread * spread / 2, spread)))
-        made.task("dock", seconds, (static, made.file(f"ligand{number}", 20_000)))
-    return made
+class _Docking(NamedTuple):
+    """How long the tasks of a docking run took: from, to, mean and deviation."""
+
+    low: float
+    high: float
+    mean: float
+    deviation: float
+
+    def tasks(self, jobs: int) -> _Builder:
+        """Lognormal within the bounds, which is assumed; 35 MB of static input that all share, tens of kB for each."""
+        made, dice = _Builder(), Random("dock")
+        static = made.file("static", 35 * MB)
+        spread = sqrt(log(1 + (self.deviation / self.mean) ** 2))
+        for number in range(jobs):
+            drawn = dice.lognormvariate(log(self.mean) - spread * spread / 2, spread)
+            made.task("dock", min(self.high, max(self.low, drawn)), (static, made.file(f"ligand{number}", 20_000)))
+        return made
 
 
-def mars(batches: int) -> _Builder:
-    """A model of refineries: batches of 144 runs, 65.4 s each; a binary of 0.5 MB and 15 kB that all share."""
+def mars(batches: int, runs: int = 144) -> _Builder:
+    """A model of refineries: batches of 144 or 600 runs, 0.454 s each; a binary of 0.5 MB and 15 kB that all share."""
     made = _Builder()
+    seconds, own = {144: (65.4, 1000), 600: (271.0, 4000)}[runs]
     binary, static = made.file("mars", MB // 2), made.file("static", 15_000)
     for number in range(batches):
-        made.task("batch", 65.4, (binary, static, made.file(f"in{number}", 1000)))
+        made.task("batch", seconds, (binary, static, made.file(f"in{number}", own)))
     return made
 
 
@@ -141,11 +166,7 @@ def stages(times: int) -> _Builder:
     """Falkon's 18 stages, 1,000 tasks and 17,820 CPU seconds in all, so many times as wide."""
     made = _Builder()
     before: tuple[int, ...] = ()
-    rows = (
-        *((1, 60), (2, 60), (4, 60), (8, 60), (16, 60), (32, 60), (64, 60), (1, 120), (640, 6), (160, 12)),
-        *((3, 60), (20, 60), (18, 60), (16, 60), (8, 60), (4, 60), (2, 60), (1, 60)),
-    )
-    for number, (many, seconds) in enumerate(rows, 1):
+    for number, (many, seconds) in enumerate(STAGES, 1):
         some = [made.task(f"stage{number}", float(seconds), after=before) for _ in range(many * times)]
         before = (made.task("barrier", 0.0, after=tuple(some)),)
     return made
@@ -163,47 +184,93 @@ def proteome(proteins: int) -> _Builder:
     return made
 
 
-def all_pairs(side: int) -> _Builder:
-    """Every pair of two lists of items of 12 MB, a second for each."""
+def resources(count: int) -> _Builder:
+    """Falkon's 48 resources: a task for each, which outlasts the measurement."""
     made = _Builder()
-    one, two = ([made.file(f"{name}{n}", 12 * MB) for n in range(side)] for name in "ab")
-    for row in one:
-        for column in two:
-            made.task("compare", 1.0, (row, column))
+    for _ in range(count):
+        made.task("hold", RESOURCE_SECONDS)
     return made
 
 
-def stacking(objects: int) -> _Builder:
-    """Cut-outs of sky images of 2 MB, five objects on each in the mean; 50 ms for each, which is assumed."""
-    made, dice = _Builder(), Random("stacking")
-    images = [made.file(f"image{n}", 2 * MB) for n in range(max(1, objects // 5))]
-    for number in range(objects):
-        made.task("stack", 0.05, (images[number % len(images)],))
-    dice.shuffle(made.tasks)
-    return made
+def six_executions(kind: str, grain: int) -> Workload:
+    """Storage Affinity's job, run six times one after the other: what an execution reads, all the others read, too.
+
+    The sizes of tasks are spread by half, as in the middle of the design.
+    """
+    once = storage_affinity_job(kind, grain, 0.5, f"{kind} {grain} 4 0.5 0")
+    made: list[SimulatedTask] = []
+    before: tuple[int, ...] = ()
+    for number in range(EXECUTIONS):
+        first = len(made)
+        made += [
+            SimulatedTask(
+                f"{task.name} of {number + 1}", task.seconds, before, template=task.template, reads=task.reads
+            )
+            for task in once.tasks
+        ]
+        before = (len(made),)
+        made.append(SimulatedTask(f"end of {number + 1}", 0.0, tuple(range(first, len(made))), cores=0.0))
+    return Workload(kind, made[:-1], once.files)
 
 
 class Application(NamedTuple):
     """How an application is made, how large it was, and how many tasks one unit of its size is at most."""
 
-    make: Callable[[int], _Builder]
+    make: Callable[[int], _Builder | Workload]
     size: int
     about: str
     tasks_each: float = 1.0
+    most: int = _MOST  # the largest size, if that is not a matter of tasks
+
+    @property
+    def largest(self) -> int:
+        """The largest size that may be asked for."""
+        return min(self.most, int(_MOST / self.tasks_each))
 
 
+_SIX = "six executions of a job of 2 GB, tasks of N MB (3)"
 APPLICATIONS: Final = {
     "fmri": Application(fmri, 120, "brain images, 4 stages for each of N volumes (120)", 4),
     "montage": Application(montage, 440, "a mosaic of the sky of N images (440)", 13),
     "moldyn": Application(moldyn, 244, "molecular dynamics of N molecules (244): 1 + 84 N tasks", 85),
-    "dock": Application(dock, 92_000, "docking, N tasks of 5.8 to 4178 s (92,000)"),
-    "mars": Application(mars, 49_000, "an economic model, N batches of 65.4 s (49,000)"),
+    "dock": Application(_Docking(5.8, 4178, 660, 478.8).tasks, 92_000, "docking, N tasks of 5.8 to 4178 s (92,000)"),
+    "dock-synthetic": Application(
+        _Docking(17.3, 17.3, 17.3, 0.0).tasks, 5760, "docking of one ligand again and again, N tasks of 17.3 s (5,760)"
+    ),
+    "dock5": Application(_Docking(1, 5030, 713, 560).tasks, 934_803, "DOCK5, N tasks of 1 to 5030 s (934,803)"),
+    "dock6": Application(
+        _Docking(23, 2802, 783, 300).tasks, 138_159, "DOCK6, compounds by proteins, N tasks of 23 to 2802 s (138,159)"
+    ),
+    "mars": Application(mars, 49_000, "an economic model, N batches of 144 runs, 65.4 s (49,000)"),
+    "mars-600": Application(
+        partial(mars, runs=600), 1_000_000, "the same in N batches of 600 runs, 271 s (1,000,000)"
+    ),
     "generations": Application(generations, 10, "a genetic algorithm, N generations of 20 (10)", 21),
     "stages": Application(stages, 1, "Falkon's 18 stages, N times as wide (1)", 1018),
+    "resources": Application(resources, RESOURCES, "Falkon's 48 resources, N tasks of 10,000 s (48)"),
+    "mi": Application(
+        lambda tasks: mi(tasks, MI_TASKS), MI_TASKS, "Falkon's MI, N tasks that arrive ever faster in 1415 s (250,000)"
+    ),
+    "sw": Application(
+        lambda tasks: sw(tasks, SW_TASKS), SW_TASKS, "Falkon's SW, N tasks that arrive in waves in 6505 s (2,000,000)"
+    ),
     "proteome": Application(proteome, 1000, "BLAST and parsing of N proteins (1,000)", 2),
     "all-pairs": Application(all_pairs, 100, "all pairs of two lists of N items (100)", 10_000),
-    "stacking": Application(stacking, 60_590, "N cut-outs of images with five objects each (60,590)"),
-}
+    "stacking": Application(
+        lambda objects: stacking(objects, max(1, objects // 5)), 60_590,
+        "N cut-outs of images with five objects each (60,590)",
+    ),
+    "checkers": Application(
+        checkers_workload.tasks, checkers_workload.PARTS,
+        "checkers databases of 4 against 3 pieces, the first N of 638 parts: 2 N tasks", 2, checkers_workload.PARTS,
+    ),
+    "storage-affinity": Application(
+        partial(six_executions, "visualization"), 3, f"Storage Affinity's {_SIX}, cost by size", most=2048
+    ),
+    "storage-affinity-search": Application(
+        partial(six_executions, "search"), 3, "the same, any cost up to that", most=2048
+    ),
+}  # fmt: skip
 
 
 def application(text: str) -> Workload:
@@ -214,8 +281,8 @@ def application(text: str) -> Workload:
     found = APPLICATIONS[name]
     size = found.size
     if colon:
-        if not digits.isdecimal() or not 1 <= int(digits[:20]) <= _MOST / found.tasks_each:
-            most = int(_MOST / found.tasks_each)
+        most = found.largest
+        if not digits.isdecimal() or not 1 <= int(digits[:20]) <= most:
             raise UserError(f"--workload {text}: the size is a whole number, 1 to {most}, as in {name}:{found.size}")
         size = int(digits)
     made = found.make(size)

@@ -382,8 +382,8 @@ def measure(
         makespan,
         max(ideal, work / power) if power else ideal,
         ideal,
-        response=_mean(one.end for one in ran.values()),
-        response_95=percentile((one.end for one in ran.values()), 0.95),
+        response=_mean(one.end - tasks[one.record - 1].arrival for one in ran.values()),
+        response_95=percentile((one.end - tasks[one.record - 1].arrival for one in ran.values()), 0.95),
         wait=_mean(start - ready for ready, start in waits),
         delivery=delivered / len(ran) if ran else 0.0,
         execution=(sum(one.end - one.start for one in ran.values()) - delivered) / len(ran) if ran else 0.0,
@@ -473,8 +473,8 @@ def _data_measures(measured: Measured) -> DataMeasures:
 
 def _critical_path(workload: Workload, seconds: Sequence[Seconds]) -> Seconds:
     ends: list[float] = []
-    for length, before in zip(seconds, workload.dependencies(), strict=True):
-        ends.append(length + max((ends[one] for one in before), default=0.0))
+    for task, length, before in zip(workload.tasks, seconds, workload.dependencies(), strict=True):
+        ends.append(length + max((task.arrival, *(ends[one] for one in before))))
     return max(ends, default=0.0)
 
 
@@ -484,6 +484,7 @@ def _waits(workload: Workload, ran: dict[int, Interval]) -> list[tuple[Seconds, 
     for place, before in enumerate(workload.dependencies(), 1):
         if place in ran:
             ready = max((ran[one + 1].end for one in before if one + 1 in ran), default=0.0)
+            ready = max(ready, workload.tasks[place - 1].arrival)
             found.append((round(ready, 6), max(round(ready, 6), round(ran[place].start, 6))))
     return found
 

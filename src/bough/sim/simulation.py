@@ -163,7 +163,8 @@ class Simulation:
         submission = workload.submission(first, arrays=arrays, estimates=estimates)
         if self.data is not None:
             self.data.submitted(submission)
-        self.at(when, *workload.news(submission))
+        for later, news in workload.news(submission):
+            self.at(when + later, news)
         return submission
 
     def at(self, when: Seconds, *news: News) -> None:

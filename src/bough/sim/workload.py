@@ -2,13 +2,14 @@
 
 They come from recorded runs, from workflow files with estimates, or from generators. Tasks read and write files by
 their places in the list of files; a task that reads what another one writes waits for it, as in a live submission.
-Rules: tasks stand after those they wait for, and are named by their place in the list; a file has at most one writer,
-and without one it is at home when the run begins.
+Tasks may arrive while others run: each is submitted at its own time, and its files are known from then on.
+Rules: tasks stand after those they wait for and arrive no earlier, and are named by their place in the list; a file has
+at most one writer, and without one it is at home when the run begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from itertools import groupby
 
@@ -57,6 +58,7 @@ class SimulatedTask(msgspec.Struct, frozen=True, gc=False):
     writes: tuple[int, ...] = ()
     sites: tuple[str, ...] = ()  # where it may run; empty: anywhere
     requires: str = ""  # of the attributes of its host, see `model.sites.requirements`; empty: nothing
+    arrival: Seconds = 0.0  # when it is submitted, counted from the beginning
 
     @property
     def needs(self) -> Needs:
@@ -91,8 +93,14 @@ class Workload(msgspec.Struct, frozen=True):
                 raise UserError(f"workload {self.name}: task {task.name} does not stand after all that it waits for")
             if not 0 <= task.seconds <= 1e15:
                 raise UserError(f"workload {self.name}: task {task.name} takes {task.seconds:g} s")
+            if not 0 <= task.arrival <= 1e15:
+                raise UserError(f"workload {self.name}: task {task.name} arrives at {task.arrival:g} s: say 0 to 1e15")
         if self.files or any(task.reads or task.writes for task in self.tasks):
             self._check_files()
+        if self.arrives:
+            for task, after in zip(self.tasks, self.dependencies(), strict=True):
+                if any(self.tasks[one].arrival > task.arrival for one in after):
+                    raise UserError(f"workload {self.name}: task {task.name} arrives before one that it waits for")
 
     def _check_files(self) -> None:
         names: set[str] = set()
@@ -114,16 +122,21 @@ class Workload(msgspec.Struct, frozen=True):
             written.update(task.writes)
 
     @property
+    def arrives(self) -> bool:
+        """Whether some tasks arrive later than the workload begins."""
+        return any(task.arrival for task in self.tasks)
+
+    @property
     def core_seconds(self) -> float:
         """All work, at speed 1."""
         return sum(task.seconds * task.cores for task in self.tasks)
 
     @property
     def critical_path(self) -> Seconds:
-        """The longest chain of tasks that wait for each other, at speed 1."""
+        """When the longest chain of tasks that wait for each other ends, at speed 1."""
         ends: list[float] = []
         for task, after in zip(self.tasks, self.dependencies(), strict=True):
-            ends.append(task.seconds + max((ends[one] for one in after), default=0.0))
+            ends.append(task.seconds + max((task.arrival, *(ends[one] for one in after))))
         return max(ends, default=0.0)
 
     def dependencies(self) -> list[tuple[int, ...]]:
@@ -162,8 +175,8 @@ class Workload(msgspec.Struct, frozen=True):
 
         `estimates`: how long each task is expected to run at speed 1. Then each is a template of its own, so that the
         estimate stands until the task itself has run. Arrays have none.
-        `arrays`: tasks that stand together, of one template and with the same needs, priority and dependencies, are
-        elements of one array.
+        `arrays`: tasks that stand together, of one template and with the same needs, priority, dependencies and
+        arrival, are elements of one array.
         """
         after = self.dependencies()
         if arrays:
@@ -195,7 +208,7 @@ class Workload(msgspec.Struct, frozen=True):
 
         def alike(place: int) -> tuple[object, ...]:
             task = self.tasks[place]
-            return (task.template, task.needs, task.priority, after[place])
+            return (task.template, task.needs, task.priority, task.arrival, after[place])
 
         for _, run in groupby(range(len(self.tasks)), alike):
             some = list(run)
@@ -212,13 +225,35 @@ class Workload(msgspec.Struct, frozen=True):
             )  # fmt: skip
         return Submission(made, starts)
 
-    def news(self, submission: Submission) -> list[RunOpened | Submitted | FilesIdentified]:
-        """What the core is told, as by a live client: the submission, and what the files at home hold."""
-        said: list[RunOpened | Submitted | FilesIdentified] = [Submitted(submission.items)]
+    def news(self, submission: Submission) -> Iterator[tuple[Seconds, RunOpened | Submitted | FilesIdentified]]:
+        """When the core is told what, as by a live client: the submission, and what the files at home hold.
+
+        Tasks that arrive together are one submission, followed by what they are the first to read.
+        """
         if self.files:
-            said.insert(0, RunOpened(RUN, self.name[:200], "sim", 1))
-            written = self.writers()
-            held = [NamedContent(f.path, f.digest, f.size) for at, f in enumerate(self.files) if at not in written]
-            starts = range(0, len(held), MOST_CONTENTS)
-            said += [FilesIdentified(RUN, (), tuple(held[start : start + MOST_CONTENTS])) for start in starts]
-        return said
+            yield 0.0, RunOpened(RUN, self.name[:200], "sim", 1)
+        by_time: dict[Seconds, list[Item]] = {}
+        for item in submission.items:
+            assert isinstance(item, TaskSpec | ArraySpec)
+            by_time.setdefault(self.tasks[submission.first[item.id]].arrival, []).append(item)
+        files = self._first_reads()
+        for when in sorted({0.0, *by_time} if 0.0 in files else by_time):
+            if some := by_time.get(when):
+                yield when, Submitted(some)
+            held = [NamedContent(f.path, f.digest, f.size) for f in map(self.files.__getitem__, files.get(when, ()))]
+            for start in range(0, len(held), MOST_CONTENTS):
+                yield when, FilesIdentified(RUN, (), tuple(held[start : start + MOST_CONTENTS]))
+
+    def _first_reads(self) -> dict[Seconds, list[int]]:
+        """By arrival: the files at home that are first read by what arrives then; what nobody reads, at once."""
+        first: dict[int, Seconds] = {}
+        if self.arrives:
+            for task in self.tasks:
+                for file in task.reads:
+                    first[file] = min(first.get(file, task.arrival), task.arrival)
+        written = self.writers()
+        found: dict[Seconds, list[int]] = {}
+        for file in range(len(self.files)):
+            if file not in written:
+                found.setdefault(first.get(file, 0.0), []).append(file)
+        return found

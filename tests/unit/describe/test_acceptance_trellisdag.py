@@ -26,11 +26,12 @@ from bough.model.tasks import GroupSpec, TaskSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import Place, Policies, ReadyWork, View
 from bough.policy.list_scheduling import in_order
+from bough.sim.checkers_workload import lengths_of
 from bough.sim.platforms.simulated_executor import ExecutorTraits, Fate, SimulatedExecutor
 from bough.sim.schedule import Interval, degrees, intervals
 from bough.sim.simulation import Simulation
 from bough.sim.studies.trellisdag import makespan, replay
-from bough.sim.studies.trellisdag_workloads import PLAIN_TIMES, SUPER_TIMES, Kings, Times, lengths_of
+from bough.sim.studies.trellisdag_workloads import PLAIN_TIMES, SUPER_TIMES, Kings, Times
 from tests.unit.describe.described_items import Described
 from tests.unit.describe.description_scripts import (
     KINGS,

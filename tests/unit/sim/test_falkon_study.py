@@ -14,14 +14,13 @@ from bough.sim.studies.falkon import (
     IDEAL,
     NEVER,
     PUBLISHED,
-    STAGES,
     UTILISATION,
-    WANTED,
     StageRun,
     run,
     run_acquisition,
     run_stages,
 )
+from bough.sim.study_workloads import RESOURCES, STAGES
 
 
 def falkon(latency: Queue | None = None) -> dict[Seconds, StageRun]:
@@ -40,15 +39,15 @@ def test_the_workload_has_the_published_totals() -> None:
 @pytest.mark.parametrize(
     ("policy", "requests", "last"),
     [
-        ("one-at-a-time", WANTED, 1),
-        ("additive", math.ceil((math.sqrt(8 * WANTED + 1) - 1) / 2), 3),
-        ("exponential", math.ceil(math.log2(WANTED + 1)), 17),
+        ("one-at-a-time", RESOURCES, 1),
+        ("additive", math.ceil((math.sqrt(8 * RESOURCES + 1) - 1) / 2), 3),
+        ("exponential", math.ceil(math.log2(RESOURCES + 1)), 17),
         ("all-at-once", 1, 48),
     ],
 )
 def test_48_resources_take_as_many_requests_as_the_formulas_say(policy: str, requests: int, last: int) -> None:
     sizes, _ = run_acquisition(policy, busy=False)
-    assert (len(sizes), sizes[-1], sum(sizes)) == (requests, last, WANTED)
+    assert (len(sizes), sizes[-1], sum(sizes)) == (requests, last, RESOURCES)
 
 
 @pytest.mark.parametrize("policy", CPU_SECONDS)

@@ -8,16 +8,25 @@ import pytest
 
 from bough.sim.studies.static_xsufferage import StaticXSufferage
 from bough.sim.studies.storage_affinity_study import (
-    COST,
-    MEGABYTE,
-    TOTAL,
+    COMPARED,
+    SPEEDS,
+    SPREADS,
+    VARIANTS,
+    ExecutionOutcome,
     Load,
     Scenario,
+    Sufferage,
+    _grain_rows,
+    _heterogeneity_rows,
+    _variant_rows,
     grid,
     job,
     run_heuristic,
     scenarios,
 )
+from bough.sim.studies.study_rows import Reference
+from bough.sim.study_workloads import COST, MEGABYTE
+from bough.sim.study_workloads import JOB_BYTES as TOTAL
 
 COARSE = Scenario(grain=75)
 
@@ -98,7 +107,73 @@ def test_storage_affinity_drops_after_its_first_execution_and_wqr_does_not() -> 
 
 def test_a_plan_is_ahead_at_coarse_grain_and_the_same_each_time() -> None:
     pytest.importorskip("numpy")
-    planned = run_heuristic("XS snapshot serial", COARSE)
-    assert run_heuristic("XS snapshot serial", COARSE) == planned
+    planned = run_heuristic(Sufferage(), COARSE)
+    assert run_heuristic(Sufferage(), COARSE) == planned
     assert sum(one.makespan for one in planned[1:]) < sum(one.makespan for one in run_heuristic("SA", COARSE)[1:])
     assert all(one.cpu_waste == one.network_waste == 0 for one in planned)
+
+
+def test_transfers_that_share_the_link_are_planned_to_take_longer() -> None:
+    """Each would fetch in 15 s alone; while one is fetching, the next stays where its data is."""
+    pytest.importorskip("numpy")
+    chosen = {}
+    for link in ("alone", "fair-share"):
+        policy = StaticXSufferage(["a", "a", "b"], lambda processor, costs, begins: costs, link)
+        policy.plan(1, [10.0] * 4, 0.0, lambda task, site: 15.0 if site == "a" else 0.0)
+        chosen[link] = [len(queue) for queue in policy._queues]
+    assert chosen == {"alone": [1, 1, 2], "fair-share": [1, 0, 3]}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        Sufferage("static", "noisy", "serial"),
+        Sufferage("static", "forecast", "fair-share"),
+        Sufferage("on-event", "snapshot", "alone"),
+        Sufferage("on-event", "oracle", "fair-share"),
+    ],
+)
+def test_each_option_of_xsufferage_runs_and_is_the_same_each_time(name: Sufferage) -> None:
+    pytest.importorskip("numpy")
+    once = run_heuristic(name, COARSE)
+    assert run_heuristic(name, COARSE) == once
+    assert once != run_heuristic(Sufferage(), COARSE)
+    assert all(one.cpu_waste == one.network_waste == 0 for one in once)
+
+
+def test_the_mean_of_a_load_is_its_integral_for_the_time() -> None:
+    load = Load("z", 0.2, 1.0, every=50.0)
+    assert load.mean(0.0) == load.at(0.0)
+    assert load.mean(2000.0) == pytest.approx(sum(load.at(0.5 + second) for second in range(2000)) / 2000, rel=0.02)
+
+
+def test_rows_by_grain_say_makespan_and_waste_of_wqr_too_and_what_is_implied() -> None:
+    """75 MB is nowhere printed: three times all less twice the fine ones."""
+    found = {
+        (name, Scenario(kind, grain)): [ExecutionOutcome(100.0 * grain, 0.5, 0.25)] * 6
+        for name in (*COMPARED, *VARIANTS)
+        for kind in ("visualization", "search")
+        for grain in (3, 15, 75)
+    }
+    rows = {row.subject: row for row in _grain_rows(found)}
+    implied = rows["WQR: makespan, 75 MB"]
+    assert (implied.ours, implied.reference, implied.of) == (7500.0, pytest.approx(73793), Reference.FOLLOWS)
+    assert rows["WQR: makespan, 3 MB"].reference is None
+    assert rows["WQR: network waste, 75 MB"].reference == pytest.approx(287, abs=0.5)
+    assert rows["SA: CPU waste, 75 MB"].reference == pytest.approx(112, abs=0.5)
+    assert rows["SA: makespan of executions 2 to 6, 75 MB"].of is Reference.PUBLISHED
+    options = _variant_rows(found, VARIANTS)
+    assert {row.of for row in options} == {Reference.MODEL}
+    assert len(options) == 1 + len(VARIANTS)
+
+
+def test_waste_is_said_by_the_heterogeneity_of_the_grid() -> None:
+    found = {
+        (name, Scenario(heterogeneity=level, spread=spread)): [ExecutionOutcome(100.0, level / 10, 0.25)] * 6
+        for name in COMPARED
+        for level in SPEEDS
+        for spread in SPREADS
+    }
+    rows = {row.subject: row.ours for row in _heterogeneity_rows(found)}
+    assert rows["WQR: CPU waste, grid of 8 times"] == pytest.approx(80.0)
+    assert rows["SA: network waste, grid of 1 times"] == pytest.approx(25.0)

@@ -6,9 +6,10 @@ All-pairs: every pair of two lists of items of 12 MB. Stacking: images that seve
 
 A study of 64 nodes may be made smaller: the same arrivals, files, nodes and bandwidth of the shared file system, each
 divided by `scale`; caches of a node stay as they are, so that what matters (how much of the data fits into all caches,
-what one node can read, what the file system gives to each node) is the same. Constants of nodes are those that follow
-from the thesis (`spec/falkon.md` 5.4): a network of 1 Gbit/s, and 1.3 Gbit/s from local caches, since 81 Gbit/s were
-measured on 64 nodes.
+what one node can read, what the file system gives to each node) is the same. Of all pairs the tasks, nodes and the file
+system are divided by `scale`; the data set, and with it the caches, by its root.
+Constants of nodes are those that follow from the thesis (`spec/falkon.md` 5.4): a network of 1 Gbit/s, and 1.3 Gbit/s
+from local caches, since 81 Gbit/s were measured on 64 nodes.
 Policies decide by Falkon's rules: they look at the first 2,500 tasks of the queue (divided by `scale`, too), an
 executor picks a task up when a processor is free, and no task goes anywhere because it has waited for long. Nodes of MI
 come one after the other. Beside that, `rules="ours"`: the policies as they are without options.
@@ -18,15 +19,12 @@ Source: I. Raicu, 6.5 and 7.7; `spec/falkon.md` 4.8 to 4.10, 4.12, 5.6 to 5.8, 8
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from math import ceil, floor, sin, sqrt
-from random import Random
-from typing import Any, Final, Literal
+from math import log2, sqrt
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from bough.core.machine import Machine
-from bough.model.events.facts import RunOpened, Submitted
-from bough.model.events.news import MOST_CONTENTS, FilesIdentified, NamedContent
 from bough.model.ids import Seconds
 from bough.model.sites.resources import Needs
 from bough.model.sites.site_specs import SiteSpec
@@ -41,14 +39,13 @@ from bough.sim.platforms.simulated_executor import ExecutorTraits, Fate, Simulat
 from bough.sim.platforms.simulated_site import SimulatedSite, after
 from bough.sim.simulation import Simulation
 from bough.sim.studies.study_rows import Curve, Reference, StudyFigure, StudyResult, StudyRow
-from bough.sim.workload import RUN, SimulatedFile, SimulatedTask, Workload
+from bough.sim.study_workloads import STACKS, all_pairs, mi, stacking, sw
+from bough.sim.workload import Workload
 
-MB: Final = 1_000_000
 GB: Final = 1_000_000_000
 GBIT: Final = 125_000_000.0  # bytes a second
 NIC: Final = 1.0 * GBIT
 LOCAL: Final = 1.3 * GBIT
-PER_NODE: Final = 2  # processors
 SITE: Final = "cluster"
 WINDOW: Final = 2500  # tasks
 LATENCY: Final = 40.0  # seconds from a request to its node
@@ -74,6 +71,8 @@ class DiffusionRun(msgspec.Struct, frozen=True):
     chains: bool = False  # nodes send on what they are still getting
     locality: float = 0.0  # of stacking
     seconds: Seconds = 0.01  # that a task computes
+    cores: int = 2  # of a node
+    side: int = 500  # items of each list of all pairs
 
 
 class OneAfterTheOther:
@@ -113,89 +112,41 @@ class DiffusionOutcome(msgspec.Struct, frozen=True):
         return self.ideal / self.completion
 
 
-def increasing(scale: int) -> list[tuple[Seconds, int]]:
-    """MI: how many tasks arrive in each second, 250,000 in all, for one of `scale` parts."""
-    rate, left, made = 1, 250_000, []
-    for interval in range(24):
-        for second in range(60):
-            many = min(rate, left)
-            left -= many
-            if many:
-                made.append((float(60 * interval + second), many))
-        rate = min(ceil(1.3 * rate), 1000)
-    return _thin(made, scale)
+def workload_of(run: DiffusionRun) -> Workload:
+    """The tasks and their files, made as much smaller as the run says."""
+    match run.study:
+        case "MI":
+            return mi(1, run.scale, run.seconds)
+        case "SW":
+            return sw(1, run.scale, run.seconds)
+        case "AP":
+            return all_pairs(round(run.side / sqrt(run.scale)), run.seconds)
+        case _:
+            objects, images = STACKS[run.locality]
+            return stacking(objects // run.scale, images // run.scale, run.seconds, str(run.locality))
 
 
-def sine(scale: int) -> list[tuple[Seconds, int]]:
-    """SW: two million tasks in 6505 seconds."""
-    made = []
-    for second in range(6505):
-        minutes = second / 60 + 0.11
-        made.append((float(second), max(0, floor((sin(sqrt(minutes) * 2.859678) + 1) * minutes * 5.705))))
-    return _thin(made, scale)
-
-
-def _thin(arrivals: Sequence[tuple[Seconds, int]], scale: int) -> list[tuple[Seconds, int]]:
-    """Every `scale`th task."""
-    made, seen = [], 0
-    for when, many in arrivals:
-        before, seen = seen, seen + many
-        if kept := seen // scale - before // scale:
-            made.append((when, kept))
-    return made
-
-
-def workload_of(run: DiffusionRun) -> tuple[Workload, list[tuple[Seconds, int]], Seconds]:
-    """The tasks and their files, when they arrive, and the ideal time for all of them."""
-    dice = Random(f"{run.study} {run.locality}")
-    if run.study in {"MI", "SW"}:
-        arrivals = increasing(run.scale) if run.study == "MI" else sine(run.scale)
-        files = [
-            SimulatedFile(f"f{n}", 10 * MB) for n in range((10_000 if run.study == "MI" else 100_000) // run.scale)
-        ]
-        many = sum(count for _, count in arrivals)
-        reads: list[tuple[int, ...]] = [(dice.randrange(len(files)),) for _ in range(many)]
-        ideal = arrivals[-1][0] + 1.0
-    elif run.study == "AP":
-        side = round(500 / sqrt(run.scale))
-        files = [SimulatedFile(f"{list_}{n}", 12 * MB) for list_ in "ab" for n in range(side)]
-        reads = [(row, side + column) for row in range(side) for column in range(side)]
-        arrivals = [(0.0, len(reads))]
-        ideal = len(reads) * run.seconds / (run.nodes * PER_NODE)
-    else:
-        tasks, many_files = STACKS[run.locality]
-        files = [SimulatedFile(f"image{n}", 2 * MB) for n in range(many_files // run.scale)]
-        reads = [(n % len(files),) for n in range(tasks // run.scale)]
-        dice.shuffle(reads)
-        arrivals = [(0.0, len(reads))]
-        ideal = len(reads) * run.seconds / (run.nodes * PER_NODE)
-    tasks_made = [SimulatedTask(f"t{n}", run.seconds, reads=some, template=run.study) for n, some in enumerate(reads)]
-    return Workload(run.study, tasks_made, files), arrivals, ideal
-
-
-STACKS: Final = {  # locality: objects and files
-    1.0: (111_700, 111_700),
-    2.0: (97_999, 49_000),
-    5.0: (60_590, 12_120),
-    10.0: (46_480, 4_650),
-    30.0: (23_695, 790),
-}
+def ideal_time(run: DiffusionRun, workload: Workload) -> Seconds:
+    """Until the last second of arrivals is over, or what all processors need to compute."""
+    if workload.arrives:
+        return workload.tasks[-1].arrival + 1.0
+    return len(workload.tasks) * run.seconds / (run.nodes * run.cores)
 
 
 def run_diffusion(run: DiffusionRun) -> DiffusionOutcome:
     """Run one configuration."""
-    workload, arrivals, ideal = workload_of(run)
+    workload = workload_of(run)
     uses_caches = run.policy != FA
     site = SitePlatform(
-        hosts=run.nodes, cores=PER_NODE, cache=run.cache if uses_caches else 0.0, eviction="lru",
+        hosts=run.nodes, cores=run.cores, cache=run.cache if uses_caches else 0.0, eviction="lru",
         disk_read=LOCAL, nic=LinkSpec(NIC),
     )  # fmt: skip
     platform = Platform({SITE: site}, LinkSpec(run.shared), TransferRules(peers="all", chains=run.chains))
     data = SimulatedData(workload, platform)
-    capacity = Needs(cores=float(PER_NODE))
+    capacity = Needs(cores=float(run.cores))
     fixed, sites = [], []
     if run.idle:
-        spec = SiteSpec(kind="sim", max_pilots=run.nodes, cores_per_pilot=float(PER_NODE), idle=run.idle)
+        spec = SiteSpec(kind="sim", max_pilots=run.nodes, cores_per_pilot=float(run.cores), idle=run.idle)
         sites = [SimulatedSite(SITE, spec, after(run.gap * run.scale or LATENCY))]
     else:
         fixed = [SimulatedExecutor(n, capacity, host=f"n{n}", site=SITE) for n in range(1, run.nodes + 1)]
@@ -204,32 +155,19 @@ def run_diffusion(run: DiffusionRun) -> DiffusionOutcome:
         return Fate(run.seconds)
 
     simulation = Simulation(Machine(policies_of(run)), model, fixed, sites, data=data)
-    submission = workload.submission()
-    data.submitted(submission)
-    simulation.at(0.0, RunOpened(RUN, run.study, "sim", 1))
-    arrived: list[Seconds] = []
-    known: set[int] = set()
-    for when, many in arrivals:
-        first = len(arrived)
-        arrived += [when] * many
-        simulation.at(when, Submitted(submission.items[first : first + many]))
-        new = {file for task in workload.tasks[first : first + many] for file in task.reads} - known
-        known |= new
-        held = [
-            NamedContent(file.path, file.digest, file.size) for file in map(workload.files.__getitem__, sorted(new))
-        ]
-        for start in range(0, len(held), MOST_CONTENTS):
-            simulation.at(when, FilesIdentified(RUN, (), tuple(held[start : start + MOST_CONTENTS])))
-    simulation.run(until=arrivals[-1][0])
+    simulation.submit(0.0, workload)
+    simulation.run(until=workload.tasks[-1].arrival)
     while not simulation.machine.is_idle:
         simulation.step()
     end = max(one.ended for one in data.attempts)
     measured = data.measured()
     asked = measured.total("asked") or 1.0
+    arrived = [task.arrival for task in workload.tasks]
     response = sum(one.ended - arrived[one.task] for one in data.attempts) / len(data.attempts)
-    hours = sites[0].allocated(end) / PER_NODE / 3600 if sites else run.nodes * end / 3600
+    hours = sites[0].allocated(end) / run.cores / 3600 if sites else run.nodes * end / 3600
     return DiffusionOutcome(
-        end, ideal, (measured.total("hit") + measured.total("joined")) / asked, measured.total("peer") / asked,
+        end, ideal_time(run, workload),
+        (measured.total("hit") + measured.total("joined")) / asked, measured.total("peer") / asked,
         measured.total("origin") / asked, asked, hours, response,
         _longest_queue(arrived, [one.began for one in data.attempts]),
     )  # fmt: skip
@@ -259,8 +197,51 @@ SW_PUBLISHED: Final = {  # policy and idle time: completion, efficiency in %, CP
     (GCC, 0.0): (6505.0, 100.0, 361.0),
     (GCC, 30.0): (6697.0, 97.0, 253.0),
 }
-AP_PUBLISHED: Final = {FA: 26.0, GCC: 80.0}  # efficiency in %, of 500 x 500 with 1 s
-ACTIVE: Final = 96.0  # best case of active storage
+
+
+class PairsCase(NamedTuple):
+    """All pairs as published: the machine, efficiencies in %, and gigabytes read at nodes, between them and shared.
+
+    Two of the machines were emulated there; their caches hold a part of the data set only.
+    """
+
+    called: str
+    side: int
+    seconds: Seconds
+    nodes: int
+    cores: int
+    cache: float  # GB
+    shared: float  # Gbit/s
+    scale: int  # without --full
+    diffusion: float
+    moved: tuple[float, float, float]
+    throughput: float | None = None  # Gbit/s that all tasks read
+    active: float | None = None  # active storage at its best, which was computed
+    pushed: float = 1536.0  # between nodes, by active storage
+    plain: float | None = None  # the shared file system alone
+
+    @property
+    def data_set(self) -> float:
+        """Bytes."""
+        return 2 * self.side * 12e6
+
+    def run(self, policy: str, *, full: bool) -> DiffusionRun:
+        """A part of it has as many tasks for a node, and caches as large beside the data set."""
+        scale = 1 if full else self.scale
+        cache = self.cache * GB / sqrt(scale)
+        return DiffusionRun("AP", policy, self.nodes // scale, cache, self.shared * GBIT / scale, scale,
+                            seconds=self.seconds, cores=self.cores, side=self.side)  # fmt: skip
+
+
+PAIRS: Final = (
+    PairsCase("500 x 500, 1 s", 500, 1.0, 100, 2, 50.0, 8.0, 4, 80.0, (6000.0, 1698.0, 34.0), None, 96.0, plain=26.0),
+    PairsCase("500 x 500, 0.1 s", 500, 0.1, 100, 2, 50.0, 8.0, 4, 75.0, (6000.0, 1528.0, 62.0), 55.0),
+    PairsCase("1000 x 1000, 4 s, 1024 nodes", 1000, 4.0, 1024, 4, 2.0, 64.0, 16, 86.0, (24_000.0, 4676.0, 384.0),
+              180.0, 35.0, 12_288.0),
+    PairsCase("1000 x 1000, 4 s, 972 nodes", 1000, 4.0, 972, 6, 3.6, 4.0, 16, 27.0, (24_000.0, 3867.0, 906.0),
+              90.0, 27.0, 12_288.0),
+)  # fmt: skip
+STACK_BYTES: Final = {1.0: (2.0, 0.0), 30.0: (0.066, 0.421)}  # MB a stack, by locality: shared, between nodes
 Each = Callable[[Callable[[DiffusionRun], DiffusionOutcome], Sequence[DiffusionRun]], Any]
 
 
@@ -277,7 +258,7 @@ def cases(*, quick: bool, full: bool) -> list[DiffusionRun]:
         made += [msgspec.structs.replace(one, gap=0.0) for one in seen]
         seen += [one for one in made if one.policy in {MCH, MCU}]
         made += [msgspec.structs.replace(one, rules="ours") for one in seen]
-    thin = 8 if quick else 2 if full else 4
+    thin = 1 if full else 8 if quick else 4
     for locality in STACKS if not quick else (1.0, 5.0, 30.0):
         made += [
             DiffusionRun(
@@ -292,11 +273,8 @@ def cases(*, quick: bool, full: bool) -> list[DiffusionRun]:
         DiffusionRun("SW", policy, 100 // many, 50.0 * GB, 8.0 * GBIT / many, many, idle)
         for policy, idle in SW_PUBLISHED
     ]
-    few = 1 if full else 4
-    made += [
-        DiffusionRun("AP", policy, 100 // few, 50.0 * GB, 8.0 * GBIT / few, few, seconds=1.0) for policy in AP_PUBLISHED
-    ]
-    made.append(msgspec.structs.replace(made[-1], rules="ours", chains=True))
+    made += [case.run(policy, full=full) for case in PAIRS for policy in (FA, GCC)]
+    made.append(msgspec.structs.replace(PAIRS[0].run(GCC, full=full), rules="ours", chains=True))
     return made
 
 
@@ -307,6 +285,8 @@ def run(*, quick: bool, full: bool = False, each: Each = map) -> StudyResult:
     rows: list[StudyRow] = []
     for one, outcome in found.items():
         rows += _ROWS[one.study](one, outcome)
+    if not quick:
+        rows += _active_rows()
     rows += _order_rows(found)
     return StudyResult(rows, _figures(found))
 
@@ -327,7 +307,7 @@ def _bytes_note(outcome: DiffusionOutcome) -> str:
 def _mi_rows(run: DiffusionRun, outcome: DiffusionOutcome) -> list[StudyRow]:
     completion, efficiency, hits = MI_PUBLISHED[run.policy, run.cache / GB]
     called = f"{_called(run)}, caches of {run.cache / GB:g} GB"
-    hours = outcome.node_hours * PER_NODE * run.scale
+    hours = outcome.node_hours * run.cores * run.scale
     note = f"{_bytes_note(outcome)}; mean response {outcome.response:.1f} s; longest queue {outcome.longest_queue}"
     note += f"; {hours:.0f} CPU hours"
     rows = [
@@ -342,7 +322,7 @@ def _mi_rows(run: DiffusionRun, outcome: DiffusionOutcome) -> list[StudyRow]:
 def _sw_rows(run: DiffusionRun, outcome: DiffusionOutcome) -> list[StudyRow]:
     completion, efficiency, hours = SW_PUBLISHED[run.policy, run.idle]
     called = f"{_called(run)}, {'nodes that come and go' if run.idle else 'nodes held'}"
-    ours = outcome.node_hours * PER_NODE * run.scale
+    ours = outcome.node_hours * run.cores * run.scale
     return [
         StudyRow(f"{called}: completion", outcome.completion, completion, note=_bytes_note(outcome)),
         StudyRow(f"{called}: efficiency", 100 * outcome.efficiency, efficiency, "%"),
@@ -351,22 +331,51 @@ def _sw_rows(run: DiffusionRun, outcome: DiffusionOutcome) -> list[StudyRow]:
 
 
 def _ap_rows(run: DiffusionRun, outcome: DiffusionOutcome) -> list[StudyRow]:
-    whole = sum(file.size for file in workload_of(run)[0].files)
-    rows = [
-        StudyRow(f"{_called(run)}: efficiency", 100 * outcome.efficiency, AP_PUBLISHED[run.policy], "%",
-                 _bytes_note(outcome)),
-        StudyRow(f"{_called(run)}: read from the shared file system", outcome.miss * outcome.read / GB,
-                 {GCC: 34.0, FA: 6000.0}[run.policy] if run.scale == 1 else None, "GB",
-                 f"the data set has {whole / GB:.1f} GB"),
-    ]  # fmt: skip
-    if run.policy == GCC and run.rules == "falkon":
-        # the whole data set is pushed to every node along a tree, at the speed of a link, before the first task
-        pushed = whole / NIC + whole / run.shared
-        rows.append(StudyRow(f"{_called(run)}: moved between nodes", outcome.peer * outcome.read / GB,
-                             1698.0 if run.scale == 1 else None, "GB",
-                             f"active storage moves {run.nodes * whole / GB:.0f} GB"))  # fmt: skip
-        best = 100 * outcome.ideal / (outcome.ideal + pushed)
-        rows.append(StudyRow("active storage at its best: efficiency", best, ACTIVE, "%", "computed, here as there"))
+    case = next(one for one in PAIRS if (one.side, one.seconds, one.cores) == (run.side, run.seconds, run.cores))
+    called = _called(run).replace("AP", f"AP {case.called}", 1)
+    efficiency, gigabytes = 100 * outcome.efficiency, outcome.read / GB
+    if run.policy == FA:
+        note = f"{_bytes_note(outcome)}; what tasks of a node read at the same time is read once"
+        shared = case.moved[0] / run.scale
+        return [
+            StudyRow(f"{called}: efficiency", efficiency, case.plain, "%"),
+            StudyRow(f"{called}: read from the shared file system", outcome.miss * gigabytes, shared, "GB", note,
+                     Reference.FOLLOWS),
+        ]  # fmt: skip
+    rows = [StudyRow(f"{called}: efficiency", efficiency, case.diffusion, "%", _bytes_note(outcome))]
+    if case.throughput is not None:
+        speed = run.scale * 8 * gigabytes / outcome.completion
+        note = f"times {run.scale}" if run.scale > 1 else ""
+        rows.append(StudyRow(f"{called}: read by all tasks, in the mean", speed, case.throughput, "Gbit/s", note))
+    of = Reference.SCALED if run.scale > 1 else Reference.PUBLISHED
+    found = (
+        ("read at the nodes", gigabytes, 1.0, "tasks"),
+        ("moved between nodes", outcome.peer * gigabytes, 1.5, "nodes and data set"),
+        ("read from the shared file system", outcome.miss * gigabytes, 0.5, "data set"),
+    )
+    for (what, ours, power, by), whole in zip(found, case.moved, strict=True):
+        note = f"{whole:g} GB published, divided by {run.scale**power:g} as {by}" if run.scale > 1 else ""
+        rows.append(StudyRow(f"{called}: {what}", ours, whole / run.scale**power, "GB", note, of))
+    return rows
+
+
+def _active_rows() -> list[StudyRow]:
+    """Active storage pushes the whole data set to every node along a tree, before the first task: arithmetic only."""
+    rows = []
+    for case in PAIRS:
+        called = f"AP {case.called}, active storage"
+        if case.active is not None:
+            ideal = case.side**2 * case.seconds / (case.nodes * case.cores)
+            once, shared = case.data_set / NIC, case.data_set / (case.shared * GBIT)
+            for how, pushed in (("all levels at once", once), ("level by level", once * log2(case.nodes))):
+                best = 100 * ideal / (ideal + shared + pushed)
+                rows.append(StudyRow(f"{called}, {how}: efficiency", best, case.active, "%", "computed, here as there"))
+        note = "the source does not say how it counts; ours: nodes times data set"
+        moved = case.nodes * case.data_set / GB
+        rows.append(StudyRow(f"{called}: moved between nodes", moved, case.pushed, "GB", note))
+        rows.append(
+            StudyRow(f"{called}: read from the shared file system", case.data_set / GB, case.data_set / GB, "GB")
+        )
     return rows
 
 
@@ -374,11 +383,15 @@ def _stacking_rows(run: DiffusionRun, outcome: DiffusionOutcome) -> list[StudyRo
     called = f"{_called(run)}, L={run.locality:g}"
     rows = [StudyRow(f"{called}: completion", outcome.completion, note=_bytes_note(outcome))]
     if run.policy != FA:
-        ideal = 1 - 1 / run.locality
-        subject = f"{called}: hits, beside the 1 - 1/L of the ideal"
+        ideal = 100 * (1 - 1 / run.locality)
+        hits = 100 * (outcome.hit + outcome.peer)
+        note = "published: within 90 % of it"
         rows.append(
-            StudyRow(subject, 100 * (outcome.hit + outcome.peer), 100 * ideal, "%", "published: within 90 % of it")
+            StudyRow(f"{called}: hits, beside the 1 - 1/L of the ideal", hits, ideal, "%", note, Reference.IDEAL)
         )
+        shared, peers = STACK_BYTES.get(run.locality, (None, None))
+        rows.append(StudyRow(f"{called}: read from the shared file system, a stack", 2 * outcome.miss, shared, "MB"))
+        rows.append(StudyRow(f"{called}: moved between nodes, a stack", 2 * outcome.peer, peers, "MB"))
     return rows
 
 
@@ -398,7 +411,9 @@ def _order_rows(found: dict[DiffusionRun, DiffusionOutcome]) -> list[StudyRow]:
         ("MCH has the most local hits", mch.hit >= max(gcc.hit, mcu.hit)),
         ("MCU moves the most bytes between nodes", mcu.peer >= max(gcc.peer, mch.peer)),
     ]
-    return [StudyRow(f"MI, 4 GB: {what}", float(holds), 1.0, "", "1: it holds") for what, holds in order]
+    return [
+        StudyRow(f"MI, 4 GB: {what}", float(holds), 1.0, "", "1: it holds", Reference.RELATION) for what, holds in order
+    ]
 
 
 def _figures(found: dict[DiffusionRun, DiffusionOutcome]) -> list[StudyFigure]:
@@ -422,5 +437,5 @@ def _figures(found: dict[DiffusionRun, DiffusionOutcome]) -> list[StudyFigure]:
                     [Curve("GCC", caches), Curve("GCC, ours without the window", whole),
                      Curve("GCC", printed, of=Reference.PUBLISHED)]),
         StudyFigure("stacking", "Stacking: hits by locality", "locality", "%",
-                    [Curve("MCU", stacks), Curve("1 - 1/L", ideal)], log_x=True),
+                    [Curve("MCU", stacks), Curve("1 - 1/L", ideal, of=Reference.IDEAL)], log_x=True),
     ]  # fmt: skip

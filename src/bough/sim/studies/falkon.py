@@ -27,11 +27,8 @@ from bough.sim.platforms.simulated_site import PilotExecutor, Queue, SimulatedSi
 from bough.sim.schedule import intervals
 from bough.sim.simulation import Simulation
 from bough.sim.studies.study_rows import Curve, Reference, StudyFigure, StudyResult, StudyRow
+from bough.sim.study_workloads import RESOURCE_SECONDS, RESOURCES, STAGES
 
-STAGES: Final = (  # tasks and seconds of each
-    *((1, 60), (2, 60), (4, 60), (8, 60), (16, 60), (32, 60), (64, 60), (1, 120), (640, 6), (160, 12)),
-    *((3, 60), (20, 60), (18, 60), (16, 60), (8, 60), (4, 60), (2, 60), (1, 60)),
-)
 MACHINES: Final = 32
 LATENCY: Seconds = 40.0
 IDEAL: Seconds = 1260.0
@@ -43,7 +40,6 @@ GRAM_EVERY: Seconds = 2.2  # one job is taken after another: as for the 48 resou
 GRAM_OVERHEAD: Seconds = 38.6  # of a job beside its task: printed run time 56.5 s, of tasks of 17.9 s
 UTILISATION: Final = {15.0: 0.89, 60.0: 0.75, 120.0: 0.65, 180.0: 0.59, NEVER: 0.44}
 
-WANTED: Final = 48
 STRATEGIES: Final = ("one-at-a-time", "additive", "exponential", "all-at-once")
 CPU_SECONDS: Final = {  # accumulated at 180 s: idle, busy
     "one-at-a-time": (4220.0, 4205.0),
@@ -198,9 +194,9 @@ def batch_system(free_at: Seconds | None) -> Queue:
     def starts(now: Seconds, nth: int, many: int) -> Sequence[Seconds]:
         begins = now + 40.0 + 2.2 * nth
         granted[0] += many
-        if free_at is not None and granted[0] >= WANTED:
+        if free_at is not None and granted[0] >= RESOURCES:
             begins = max(begins, now + free_at + 0.5)
-        return [begins + 22.0 * number / (WANTED - 1) for number in range(many)]
+        return [begins + 22.0 * number / (RESOURCES - 1) for number in range(many)]
 
     return starts
 
@@ -209,8 +205,8 @@ def run_acquisition(policy: str, *, busy: bool) -> tuple[list[int], float]:
     """Ask for 48 resources: the sizes of the requests, and the accumulated processor seconds after 180 s."""
     spec = SiteSpec(kind="sim", max_pilots=96, cores_per_pilot=1.0, idle=NEVER)
     site = SimulatedSite("batch", spec, batch_system(160.0 if busy else None))
-    simulation = Simulation(Machine(load_policies("fifo", policy)), lambda *_: Fate(10_000.0), [], [site])
-    tasks: list[Item] = [TaskSpec(RecordId(n), Kind.COMMAND, BlobId(b""), b"") for n in range(1, WANTED + 1)]
+    simulation = Simulation(Machine(load_policies("fifo", policy)), lambda *_: Fate(RESOURCE_SECONDS), [], [site])
+    tasks: list[Item] = [TaskSpec(RecordId(n), Kind.COMMAND, BlobId(b""), b"") for n in range(1, RESOURCES + 1)]
     simulation.at(0.0, Submitted(tasks))
     simulation.run(until=MEASURED_AT)
     return site.requests, site.allocated(MEASURED_AT)

@@ -2,8 +2,8 @@
 
 CT(t, p) = when p is free + the transfer of t's missing input + t's run time on p. The task that would suffer most if it
 did not get its best site is assigned first. What is known of run times is a function (`expected`); the link is thought
-to be there for each transfer alone, or to serve one after the other (`link`). The live policy `xsufferage` decides anew
-at each event, and has no such knowledge; this one is what the dissertation compares with.
+to be there for each transfer alone, to be shared by those under way when a transfer begins, or to serve one after the
+other (`link`). The live policy `xsufferage` decides anew at each event; this is what the dissertation compares with.
 Source: `spec/storage-affinity.md` 3.6, 8. Rule: it knows of tasks and processors only what it is told, and of the world
 what the view shows.
 """
@@ -20,7 +20,7 @@ from bough.policy.interface import Place, ReadyWork, View
 
 # a processor, the costs of some tasks, and when each would begin there: how long each would run; arrays of numpy
 Expected = Callable[[int, Any, Any], Any]
-PlannedLink = Literal["alone", "serial"]
+PlannedLink = Literal["alone", "fair-share", "serial"]
 
 
 class StaticXSufferage:
@@ -29,7 +29,7 @@ class StaticXSufferage:
     def __init__(self, sites: Sequence[str], expected: Expected, link: PlannedLink) -> None:
         self._sites = sites
         self._expected = expected
-        self._serial = link == "serial"
+        self._link = link
         self._queues: list[deque[int]] = [deque() for _ in sites]
 
     def rank(self, work: ReadyWork, /) -> float:
@@ -64,14 +64,19 @@ class StaticXSufferage:
         travels = np.array([[stage(task, site) for site in sites] for task in range(len(costs))])
         site_of = np.repeat(np.arange(len(sites)), np.diff([*starts, len(order)]))
         free, link_free = np.full(len(order), now), now
+        moving: list[float] = []  # when transfers that are planned will have ended
 
         def ends_at(column: int) -> Any:
-            own = travels[:, site_of[column]]
+            own = travels[:, site_of[column]] * sharers(column)
             begins = np.full(len(tasks), free[column])
-            if self._serial:
+            if self._link == "serial":
                 begins = np.where(own > 0, np.maximum(begins, link_free), begins)
             begins = begins + own
             return begins + self._expected(order[column] + 1, cost, begins)
+
+        def sharers(column: int) -> int:
+            """How many share the link when a processor would fetch its next input."""
+            return 1 + sum(end > free[column] for end in moving) if self._link == "fair-share" else 1
 
         ends = np.stack([ends_at(column) for column in range(len(order))], axis=1)
         while True:
@@ -81,14 +86,16 @@ class StaticXSufferage:
             column = int(np.argmin(ends[row]))
             length = travels[row, site_of[column]]
             yield int(tasks[row]), order[column]
-            if self._serial and length > 0:
+            if length > 0 and self._link == "serial":
                 link_free = max(free[column], link_free) + length
+            elif length > 0:
+                moving.append(free[column] + length * sharers(column))
             free[column] = ends[row, column]
             kept = np.arange(len(tasks)) != row
             tasks, cost, travels, ends = tasks[kept], cost[kept], travels[kept], ends[kept]
             if not len(tasks):
                 return
-            if self._serial and length > 0:
+            if length > 0 and self._link != "alone":
                 ends = np.stack([ends_at(one) for one in range(len(order))], axis=1)
             else:
                 ends[:, column] = ends_at(column)

@@ -33,10 +33,10 @@ from bough.model.sites.resources import Needs
 from bough.model.tasks import NO_EXTRAS, ArraySpec, Dep, GroupSpec, Item, Kind, On, TaskExtras, TaskSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import Policies
+from bough.sim import checkers_workload
 from bough.sim.platforms.simulated_executor import ExecutorTraits, Fate, Finish, Model, News, SimulatedExecutor, Stage
 from bough.sim.schedule import Interval, concurrency, degrees, intervals
 from bough.sim.simulation import Simulation
-from bough.sim.studies import trellisdag_workloads
 from bough.sim.studies.study_rows import Curve, Reference, StudyFigure, StudyResult, StudyRow
 from bough.sim.studies.trellisdag_workloads import (
     DATABASES,
@@ -148,7 +148,7 @@ def replay_moved(*, fetch: Seconds = 0.0, overhead: Seconds = LARGE_OVERHEAD, af
     A task first fetches the results that others made since the last fetch of its host, `fetch` seconds for each; with
     affinity a verification runs where its result was computed, and fetches nothing.
     """
-    items, lengths = trellisdag_workloads.workload()
+    items, lengths = checkers_workload.grouped()
     if affinity:
         items = [_beside_its_computation(item) for item in items]
     ends: list[tuple[Seconds, int]] = []  # of results, with the host that made each; sorted
@@ -233,7 +233,7 @@ def run(*, quick: bool) -> StudyResult:
 
 
 def _large_figure() -> StudyFigure:
-    submitted, lengths = trellisdag_workloads.workload()
+    submitted, lengths = checkers_workload.grouped()
     curves = []
     for word, ran in (("minimal schedule", replay(submitted, lengths)), ("18 hosts, overhead", replay_moved())):
         busy = concurrency((one.start, one.end, 1) for one in ran.values())
@@ -318,7 +318,7 @@ def _small_rows() -> list[StudyRow]:
 
 
 def _large_rows() -> list[StudyRow]:
-    submitted, lengths = trellisdag_workloads.workload()
+    submitted, lengths = checkers_workload.grouped()
     shortest = replay(submitted, lengths)
     stand_in = "the thesis prints no times: stand-ins"
     rows = [

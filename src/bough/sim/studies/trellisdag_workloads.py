@@ -4,20 +4,12 @@ Databases of kings are computed (with release) and then verified. A database of 
 with one king less. Groups are one a database, or, in supergroups, under one a number of pieces, where a number waits
 for the one before. Source of the times: Goldenberg, TrellisDAG, M.Sc. thesis, University of Alberta 2003, tables of the
 medium experiment.
-
-The large workload is all databases of 4 black against 3 white pieces, in 638 parts. A slice (black kings, white kings,
-black checkers, white checkers) waits for those in which a checker has become a king; a part of it (ranks of the leading
-checkers) for those in which one has gone ahead. The thesis prints no times of it: those here are stand-ins, a straight
-line over the number of positions, fitted to the published makespan.
-Rule: nothing is scheduled here; parts are numbered in the order in which `make` would reach them, depth first.
+The large workload of the study is `sim.checkers_workload`. Rule: nothing is scheduled here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
-from math import comb
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from bough.model.ids import ROOT, BlobId, GroupId, RecordId, Seconds
 from bough.model.tasks import NO_EXTRAS, Dep, GroupSpec, Item, Kind, On, TaskExtras, TaskSpec
@@ -127,105 +119,3 @@ def minimal(times: dict[Kings, Times], shape: Shape) -> dict[Kings, tuple[Second
         own = times[database]
         ends[database] = start + own.run, start + own.run + own.ver
     return ends
-
-
-BLACK, WHITE = 4, 3
-Slice = tuple[int, int, int, int]
-Part = tuple[int, int, int, int, int, int]
-T = TypeVar("T")
-
-_BASE, _SLOPE, _CHECKED = 6.0, 6.19267e-6, 0.28  # seconds; seconds a position; of which verification takes a part
-_KINGS = (2952.50, 828.36)  # 4300, which the medium experiment measured
-
-
-def slices() -> list[Slice]:
-    """In the order of their generator."""
-    return [(bk, wk, BLACK - bk, WHITE - wk) for bk in range(BLACK + 1) for wk in range(WHITE + 1)]
-
-
-def parts(of: Slice) -> list[Part]:
-    """In the order of their generator."""
-    black, white = (range(7) if checkers else range(1) for checkers in of[2:])
-    return [(*of, br, wr) for br in black for wr in white]
-
-
-def promoted(one: Slice) -> list[Slice]:
-    """The slices it waits for, as far as they exist."""
-    bk, wk, bc, wc = one
-    return [other for other in ((bk + 1, wk, bc - 1, wc), (bk, wk + 1, bc, wc - 1)) if min(other) >= 0]
-
-
-def advanced(one: Part) -> list[Part]:
-    """The parts of its slice that it waits for, as far as they exist."""
-    *of, br, wr = one
-    there = parts((of[0], of[1], of[2], of[3]))
-    return [other for other in ((*of, br + 1, wr), (*of, br, wr + 1)) if other in there]
-
-
-def positions(part: Part) -> int:
-    """How many positions a part has: all within its ranks less those that do not reach one of them."""
-    bk, wk, bc, wc, br, wr = part
-    checkers = 0
-    for b in range(1 + bool(bc)):
-        for w in range(1 + bool(wc)):
-            ways = _within(bc, wc, br - b, wr - w)
-            checkers += -ways if b != w else ways
-    left = 32 - bc - wc
-    return checkers * comb(left, bk) * comb(left - bk, wk)
-
-
-@cache
-def _within(bc: int, wc: int, br: int, wr: int) -> int:
-    """In how many ways checkers stand on the first br + 1 rows of their sides."""
-    black, white = 4 * (br + 1), 4 * (wr + 1)
-    both = 4 * max(0, br + wr - 6) if bc and wc else 0  # squares on which either may stand
-    return sum(comb(both, k) * comb(black - both, bc - k) * comb(white - k, wc) for k in range(min(bc, both) + 1))
-
-
-def lengths_of(part: Part) -> tuple[Seconds, Seconds]:
-    """How long the computation takes and how long the verification: of the part and its mirror image."""
-    if part[:4] == (4, 3, 0, 0):
-        return _KINGS
-    work = _SLOPE * 2 * positions(part)
-    return _BASE + work, _BASE / 2 + _CHECKED * work
-
-
-def workload() -> tuple[list[Item], dict[int, Seconds]]:
-    """What is submitted, and how long each task takes: odd ones compute, the next one verifies."""
-    items: list[Item] = []
-    lengths: dict[int, Seconds] = {}
-    groups: dict[tuple[int, ...], GroupId] = {}
-
-    def open_group(kind: str, numbers: tuple[int, ...], before: Sequence[tuple[int, ...]], parent: GroupId) -> GroupId:
-        group = groups[numbers] = GroupId(len(groups) + 1)
-        name = "_".join([kind, *map(str, numbers)])
-        items.append(GroupSpec(group, name, parent, tuple(Dep(On.GROUP, groups[one]) for one in before)))
-        return group
-
-    for one in depth_first(slices(), promoted):
-        above = open_group("Slice", one, promoted(one), ROOT)
-        for part in depth_first(parts(one), advanced):
-            group = open_group("Rank", part, advanced(part), above)
-            record = RecordId(len(lengths) + 1)
-            lengths[record], lengths[record + 1] = lengths_of(part)
-            items.append(
-                TaskSpec(record, Kind.COMMAND, BlobId(b""), b"", group, "run", extras=TaskExtras(release=True))
-            )
-            after = (Dep(On.TASK, record),)
-            items.append(TaskSpec(RecordId(record + 1), Kind.COMMAND, BlobId(b""), b"", group, "ver", after=after))
-    return items, lengths
-
-
-def depth_first(every: Sequence[T], before: Callable[[T], Sequence[T]]) -> Iterator[T]:
-    """Each after what it waits for, as far to the left as that allows."""
-    seen: set[T] = set()
-
-    def visit(one: T) -> Iterator[T]:
-        if one not in seen:
-            seen.add(one)
-            for other in before(one):
-                yield from visit(other)
-            yield one
-
-    for one in every:
-        yield from visit(one)
