@@ -268,7 +268,8 @@ def rows_of(found: Results) -> list[StudyRow]:
         shares = (*(mine / static for mine, static in zip(published[:3], theirs, strict=False)), *published[3:])
         for (what, figure), share in zip(FIGURES.items(), shares, strict=True):
             ours = [figure(seed[name], seed["static (20)"]) for seed in seeds]
-            rows.append(_row(f"{name}: {what}", ours, share))
+            of = Reference.FOLLOWS if what.endswith("of static's") else Reference.PUBLISHED
+            rows.append(_row(f"{name}: {what}", ours, share, of))
     relations = dict(RELATIONS)
     if "adjusting" in found:
         relations |= SITE_RELATIONS
@@ -281,8 +282,8 @@ def rows_of(found: Results) -> list[StudyRow]:
     return rows
 
 
-def _row(subject: str, ours: list[float], published: float) -> StudyRow:
+def _row(subject: str, ours: list[float], reference: float, of: Reference = Reference.PUBLISHED) -> StudyRow:
     spread = f"{min(ours):.3g} to {max(ours):.3g} over {len(ours)} seeds" if len(ours) > 1 else "one seed"
     if subject.endswith("score"):
         spread += "; of another folder"
-    return StudyRow(subject, statistics.mean(ours), published, unit="", note=spread)
+    return StudyRow(subject, statistics.mean(ours), reference, unit="", note=spread, of=of)

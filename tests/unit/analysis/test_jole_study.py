@@ -8,6 +8,7 @@ import pytest
 
 from bough.analysis.jole_pictures import draw, running
 from bough.analysis.jole_study import PUBLISHED, Measured, Results, rows_of
+from bough.sim.studies.study_rows import Reference
 
 
 def measured(accumulated: float, best: float, *, makespan: float = 10.0, iterations: int = 300) -> Measured:
@@ -30,6 +31,8 @@ def test_the_published_figures_hold_all_published_relations() -> None:
     share = rows["DL (20): accumulated time, of static's"]
     assert share.ours == pytest.approx(19375.11 / 28478.87)
     assert share.deviation == pytest.approx(0.0)
+    assert {row.of for row in relations} == {Reference.RELATION}
+    assert (share.of, rows["DL (20): best score"].of) == (Reference.FOLLOWS, Reference.PUBLISHED)
 
 
 def test_a_relation_counts_the_seeds_in_which_it_holds() -> None:
