@@ -1,7 +1,7 @@
 """Published studies, run again with our scheduler: one module a study, found by its name here.
 
-Rule: a study gives rows of what was published, what we get and how far these are apart, and judges nothing; a figure
-that is no agreement says so in its note.
+Rule: a study gives rows of what we get, what that is compared with, whose figure that is and how far these are apart,
+and judges nothing; a figure that is no agreement says so in its note.
 """
 
 from __future__ import annotations
