@@ -24,6 +24,8 @@ from bough.model.ids import ROOT, FileId, GroupId
 
 OUTSIDE: Final = ".outside"  # the folder of a sandbox for files from outside of the submitter's directory
 _MOST: Final = 1 << 30  # bytes of an unpacked manifest
+_SECOND: Final = 1_000_000_000  # in nanoseconds
+_TICK: Final = _SECOND // 20  # as long as a file may be written again without another time
 
 
 class FileSpec(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
@@ -92,6 +94,15 @@ def absolute(path: str, cwd: str) -> str:
         elif piece and piece != ".":
             tidy.append(piece)
     return "/" + "/".join(tidy)
+
+
+def is_settled(changed_ns: int, looked_ns: int) -> bool:
+    """Whether a file that was looked at can be known by its time of change from then on.
+
+    One written a moment ago may be written again without another time. A time in whole seconds may be all that its file
+    system tells.
+    """
+    return abs(looked_ns - changed_ns) > (_TICK if changed_ns % _SECOND else 2 * _SECOND)
 
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")

@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import Any
 
 from bough.errors import BoughError
-from bough.model.files import is_url, site_file
+from bough.model.files import is_settled, is_url, site_file
 from bough.model.ids import DIGEST_SIZE
 from bough.model.refs import SIMPLE
 from bough.model.spaces import Axis, Product, Space, Tie
@@ -37,7 +37,7 @@ def file_identity(path: str, most: int = 0) -> bytes | None:
     if is_url(path):
         return _url_identity(path)
     try:
-        state = os.stat(path)
+        looked, state = time.time_ns(), os.stat(path)
         if os.path.isdir(path):
             return _folder_identity(path, most)
         stamp = (state.st_size, state.st_mtime_ns, state.st_ino)
@@ -51,8 +51,7 @@ def file_identity(path: str, most: int = 0) -> bytes | None:
                 identity = blake2b(file.read(), digest_size=DIGEST_SIZE).digest()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    # one written a moment ago may change again without its time stamp moving
-    if time.time_ns() - state.st_mtime_ns > 50_000_000:
+    if is_settled(state.st_mtime_ns, looked):
         if len(_files) >= 100_000:
             _files.clear()
         _files[path] = (stamp, identity)

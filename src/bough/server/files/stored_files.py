@@ -1,8 +1,10 @@
 """The files that a service keeps, for its event loop: a content store, used in threads, and which runs refer to it.
 
 Work on the disk is done in threads, a piece at a time, and is begun again as long as the disk is full. Contents that
-only removed workflows refer to are deleted, a few at a time. Rule: a reference is on the disk before a peer is told
-that the content is there; what a full disk refuses is waited for and fails no task.
+only removed workflows refer to are deleted, a few at a time. A file in its place is read once: which content it had is
+kept with the contents, and a server that is started again identifies the inputs of a submission as the one before did.
+Rule: a reference is on the disk before a peer is told that the content is there; what a full disk refuses is waited for
+and fails no task; a file that may have been written as it was looked at is read again.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import contextlib
 import os
 import shutil
 import stat
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -20,18 +23,19 @@ from bough import logs
 from bough.errors import UserError
 from bough.folder_state import folder_state
 from bough.model.events.facts import Fact, RunRemoved
+from bough.model.files import is_settled
 from bough.model.ids import Seconds
 from bough.movers.content_store import ContentStore, IncomingContent
 from bough.movers.local import ContentCopy, bring_in, bring_in_folder, give_out, write_together
 from bough.server.turns.shell import Shell
 from bough.stores.contents import Contents, FileReferences
+from bough.stores.kept_digests import KeptDigests, Stamp
 from bough.stores.store_errors import FULL
 from bough.wire.file_messages import PIECE
 
 _SWEEP: Seconds = 30.0  # between looks for removed workflows
 _PAUSE: Seconds = 0.05  # between deletions of their contents
 _FOLDER = -1  # in the place of the inode, in what a folder looked like
-_SEEN = 10_000  # files in their places whose content is remembered
 _TRY_AGAIN: Seconds = 0.5  # between tries to write to a full disk
 _SAY_AGAIN: Seconds = 60.0  # between two lines in the log about it
 
@@ -51,8 +55,8 @@ class StoredFiles:
         self._loop = shell.loop
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="files")
         self._said_full = -_SAY_AGAIN  # when it was last said that the disk is full
-        self._seen: dict[str, tuple[tuple[int, int, int], bytes]] = {}  # path -> what it was, and its content
-        self._bringing: dict[tuple[str, tuple[int, int, int]], asyncio.Task[tuple[bytes, int]]] = {}
+        self._seen = KeptDigests(f"{contents.folder}/seen")  # files in their places, by path
+        self._bringing: dict[tuple[str, Stamp], asyncio.Task[tuple[bytes, int]]] = {}
         self._collected: list[tuple[bytes, bytes]] = []  # small contents that are to be written together
         self._collecting: asyncio.Task[None] | None = None  # the last job that writes some
         self._temporary: set[bytes] = set()  # contents that are here until their last reader is done
@@ -112,18 +116,18 @@ class StoredFiles:
 
     async def bring_in(self, path: str) -> tuple[bytes, int]:
         """Copy a file that lies in its place, as it is now; its digest and size."""
-        state = await self.in_thread(os.stat, path)
+        looked, state = time.time_ns(), await self.in_thread(os.stat, path)
         if stat.S_ISDIR(state.st_mode):
             return await self._bring_in_folder(path)
         if not stat.S_ISREG(state.st_mode):
             raise UserError("it is neither a file nor a folder and cannot be brought")
-        stamp = (state.st_size, state.st_mtime_ns, state.st_ino)
+        stamp = _stamp(state)
         known = self._seen.get(path)
         if known is not None and known[0] == stamp and self._store.has(known[1]):
             return known[1], state.st_size
         under_way = self._bringing.get((path, stamp))
         if under_way is None:  # many that want the same file at once cause one reading of it
-            under_way = self._bringing[path, stamp] = self._loop.create_task(self._bring_in(path, stamp))
+            under_way = self._bringing[path, stamp] = self._loop.create_task(self._bring_in(path, stamp, looked))
             under_way.add_done_callback(lambda _: self._bringing.pop((path, stamp), None))
         return await asyncio.shield(under_way)
 
@@ -135,28 +139,24 @@ class StoredFiles:
         known = self._seen.get(path)
         if known is None:
             return None
-        if known[0][2] == _FOLDER:
+        if known[0][-1] == _FOLDER:
             size = self.size_now(known[1])
             return (known[1], size) if size >= 0 else None
         try:
             state = os.stat(path)
         except (OSError, ValueError):
             return None
-        return (known[1], state.st_size) if known[0] == (state.st_size, state.st_mtime_ns, state.st_ino) else None
+        return (known[1], state.st_size) if known[0] == _stamp(state) else None
 
-    async def _bring_in(self, path: str, stamp: tuple[int, int, int]) -> tuple[bytes, int]:
+    async def _bring_in(self, path: str, stamp: tuple[int, int, int], looked: int) -> tuple[bytes, int]:
         digest, size = await self.in_thread(bring_in, self._store, path)
-        if len(self._seen) >= _SEEN:
-            self._seen.clear()
-        self._seen[path] = (stamp, digest)
+        if is_settled(stamp[1], looked):
+            self._seen.note(path, stamp, digest)
         return digest, size
 
     async def give_name(self, digest: bytes, path: str) -> None:
         """Let a content be found at a path, too; nobody changes it there."""
-        stamp = await self.in_thread(_name_content, self.path(digest), path)
-        if len(self._seen) >= _SEEN:
-            self._seen.clear()
-        self._seen[path] = (stamp, digest)
+        self._seen.note(path, await self.in_thread(_name_content, self.path(digest), path), digest)
 
     async def bring_in_new(self, path: str) -> tuple[bytes, int]:
         """Copy a file that was not here before; its digest and size."""
@@ -164,15 +164,14 @@ class StoredFiles:
 
     async def _bring_in_folder(self, path: str) -> tuple[bytes, int]:
         """The archive of a folder; one that looks as it did is not packed again."""
-        state = await self.in_thread(folder_state, path)
+        looked, state = time.time_ns(), await self.in_thread(folder_state, path)
         stamp = (state.size, state.mtime_ns, _FOLDER)
         known = self._seen.get(path)
         if known is not None and known[0] == stamp and self._store.has(known[1]):
             return known[1], await self.size(known[1])
         digest, size = await self.in_thread(bring_in_folder, self._store, path)
-        if len(self._seen) >= _SEEN:
-            self._seen.clear()
-        self._seen[path] = (stamp, digest)
+        if is_settled(state.mtime_ns, looked):
+            self._seen.note(path, stamp, digest)
         return digest, size
 
     async def give_out(self, copies: Sequence[ContentCopy]) -> list[int]:
@@ -264,7 +263,11 @@ def _name_content(content: str, path: str) -> tuple[int, int, int]:
     finally:
         with contextlib.suppress(OSError):
             os.unlink(hidden)
-    state = os.stat(path)
+    return _stamp(os.stat(path))
+
+
+def _stamp(state: os.stat_result) -> tuple[int, int, int]:
+    """What is another one when a file changes."""
     return state.st_size, state.st_mtime_ns, state.st_ino
 
 

@@ -1,8 +1,9 @@
 """What is at URLs, fetched by the server for executors that cannot.
 
-Rule: a URL that tells the same of itself as before is not fetched again, and those who want one that is on its way wait
-for it. The server's own environment has the credentials. It fetches from other machines only: what lies on its own disk
-is not reached by a URL. Threads of its own do it, so that a slow server elsewhere holds up nothing else.
+Rule: a URL that tells the same of itself as before is not fetched again, not even by the next server of the store, and
+those who want one that is on its way wait for it. The server's own environment has the credentials. It fetches from
+other machines only: what lies on its own disk is not reached by a URL. Threads of its own do it, so that a slow server
+elsewhere holds up nothing else.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from typing import Any, TypeVar
 
 from bough.errors import UserError
 from bough.model.files import check_url, site_file
-from bough.movers.remote_files import RemoteFile, fetch, look
+from bough.movers.remote_files import fetch, look
 from bough.server.files.stored_files import StoredFiles
+from bough.stores.kept_digests import KeptDigests
 
-_SEEN = 10_000
 _AT_ONCE = 8  # fetches
 _HERE = frozenset({"file", "local", "memory", "dir", "reference"})  # protocols that read this machine
 T = TypeVar("T")
@@ -31,7 +32,7 @@ class UrlContents:
     def __init__(self, files: StoredFiles, folder: str) -> None:
         self._files = files
         self._folder = folder
-        self._seen: dict[str, tuple[RemoteFile, bytes]] = {}
+        self._seen = KeptDigests(f"{folder}/seen-urls")
         self._locks: dict[str, asyncio.Lock] = {}
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="urls")
 
@@ -47,12 +48,11 @@ class UrlContents:
             async with lock:
                 found = await self._in_thread(look, url)
                 known = self._seen.get(url)
-                if known is not None and found.mark and known[0] == found and self._files.has(known[1]):
+                if known is not None and found.mark and known[0] == tuple(found) and self._files.has(known[1]):
                     return known[1]
                 digest = await self._fetch(url)
-                if len(self._seen) >= _SEEN:
-                    self._seen.clear()
-                self._seen[url] = (found, digest)
+                if found.mark:
+                    self._seen.note(url, tuple(found), digest)
                 return digest
         finally:
             if not lock.locked():
