@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from bough.core.data.data_index import ORIGIN, Rate
+from bough.core.data.estimates import Basis
 from bough.core.graph import dependencies
 from bough.core.pilots.pilots import why_none
 from bough.core.records.array_record import (
@@ -27,9 +29,10 @@ from bough.core.records.array_record import (
 from bough.core.records.attempts import Span
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.group_record import GroupRecord
-from bough.core.records.indexes.affinity_index import AffinityIndex, Unit
+from bough.core.records.indexes.affinity_index import AffinityIndex, Unit, files_read
 from bough.core.state import State, TimerKind
 from bough.model.arrays.ranges import Ranges
+from bough.model.events.facts import ExecutorJoined
 from bough.model.ids import ExecutorId, RecordId, number_of
 from bough.model.outcomes import Cause
 from bough.model.sites.requirements import read_requirement
@@ -61,16 +64,18 @@ def _reasons(state: State, record: Record, index: int) -> list[str]:
     reached = record.state_of(index)
     name = dependencies.name_of(record, index)
     if reached == DONE:
-        return [_success(record, index, name), *_given_back(record, index, "an earlier attempt")]
+        lines = [_success(record, index, name), *_data_at_placing(state, record, index)]
+        return [*lines, *_given_back(record, index, "an earlier attempt")]
     if reached in UNSUCCESSFUL_STATES:
         return _ending(state, record, index, name, reached)
     if reached in OCCUPYING_STATES:
-        lines = [*_whereabouts(state, record, index, name, reached), *_why_there(state, record, index)]
+        lines = [*_whereabouts(state, record, index, name, reached), *_data_at_placing(state, record, index)]
+        lines += _estimate(state, record, index)
         return [*lines, *_given_back(record, index), *_asks_for_more(record, index, "this one has")]
     if reached == HELD:
         return [f"{name} is held: {_holder(record, index)}"]
     lines = (
-        [*_no_room(state, record, name), *_data_elsewhere(state, record, index)]
+        [*_no_room(state, record, name), *_data_elsewhere(state, record, index), *_estimate(state, record, index)]
         if reached == READY
         else _waiting(state, record, index, name)
     )
@@ -97,22 +102,82 @@ def _made_again(state: State, record: Record, index: int) -> list[str]:
     return lines
 
 
-def _why_there(state: State, record: Record, index: int) -> list[str]:
-    """How much of a task's input was where it went, if that counted."""
-    span, affinity = state.attempts.at(record, index), state.affinity
-    if span is None or affinity is None or span.data is None:
+def _data_at_placing(state: State, record: Record, index: int) -> list[str]:
+    """How much of a task's input was where its last attempt went, what is elsewhere now, and what moving it costs."""
+    affinity, unit = state.affinity, Unit(record, index, 0.0)
+    placed = affinity.placed.of(unit.run, unit.key) if affinity is not None else None
+    if affinity is None or placed is None:
         return []
-    here, total = span.data
-    unit = Unit(record, index, 0.0)
-    place, held = affinity.place_of(span.executor), affinity.holders(unit)
-    elsewhere = max((amount for name, amount in held.items() if place is None or name != place.name), default=0)
-    said = f"{_data_amount(affinity, here)} of {_data_amount(affinity, total)}"
-    line = f"it is there because of its data: {said} were there"
-    line += f", and elsewhere at most {_data_amount(affinity, elsewhere)}" if elsewhere else ", and nothing elsewhere"
-    rates = [rate.rate for rate in state.data.rates.values() if rate.rate]
-    if rates and not affinity.by_files:
-        line += f"; moving them would have taken about {here / max(rates):.2g} s"
-    return [line]
+    joined, contents, there = placed
+    place = f"site {joined.site}" if affinity.by_site else joined.host
+    if not contents:
+        return [f"what its input holds was not known when it went to {joined.host}"]
+    if not set(contents) <= set(affinity.contents_of(unit)):
+        return []  # a file of it holds something else by now
+    sizes = state.data.contents.sizes
+    here, total = sum(sizes[content] for content in there), sum(sizes[content] for content in contents)
+    whole = f"{counted(len(contents), 'file')}, {show_bytes(total)}" if affinity.by_files else show_bytes(total)
+    if there:
+        part = str(len(there)) if affinity.by_files else show_bytes(here)
+        line = f"{part} of {whole} of its input were at {place} when it was placed"
+    else:
+        line = f"nothing of its input ({whole}) was at {place} when it was placed"
+    unknown = len(files_read(record, index)) - len(contents)
+    if unknown:
+        line += f"; what {counted(unknown, 'other file holds', 'other files hold')} was not known"
+    line += _now_elsewhere(affinity, unit, joined)
+    source, link = _fastest_link(state, affinity, unit, joined)
+    if link is None:
+        return [line]
+    seconds = link.latency + (here or total) / link.rate
+    what = "that saved" if here else "moving it takes"
+    return [f"{line}; {what} about {seconds:.2g} s, at {show_bytes(int(link.rate))}/s from {source}"]
+
+
+def _now_elsewhere(affinity: AffinityIndex, unit: Unit, joined: ExecutorJoined) -> str:
+    """Where else the most of a task's input is, as it is now: what was where at its placing is not kept."""
+    own = joined.site if affinity.by_site else f"{joined.site}/{joined.host}"
+    others = {name: amount for name, amount in affinity.holders(unit).items() if name != own}
+    if not others:
+        return "; none of it is elsewhere now"
+    most = max(others, key=lambda name: others[name])
+    return f"; the most elsewhere is {_data_amount(affinity, others[most])} now, at {most}"
+
+
+def _fastest_link(state: State, affinity: AffinityIndex, unit: Unit, joined: ExecutorJoined) -> tuple[str, Rate | None]:
+    """The fastest way by which a task's input could have come to a host, as far as it was measured, and from where.
+
+    A peer counts if it holds some of it now: by what came from it, or at the same site by what came from peers there.
+    """
+    data, place = state.data, (joined.site, joined.host)
+    there = data.hosts.get(place)
+    own = there.rates if there is not None else data.former_rates.get(place, {})
+    links = {"the origin": own.get(ORIGIN) or data.rates.get(ORIGIN)}
+    for number in affinity.held_by_hosts(unit):
+        peer = data.by_number[number]
+        if peer is None or (peer.site, peer.host) == place or (affinity.by_site and peer.site == joined.site):
+            continue
+        links[peer.host] = own.get(peer.host) or (data.rates.get("") if peer.site == joined.site else None)
+    known = {source: link for source, link in links.items() if link is not None and link.rate}
+    source = max(known, key=lambda one: known[one].rate, default="")
+    return source, known.get(source)
+
+
+def _estimate(state: State, record: Record, index: int) -> list[str]:
+    """For how long a task is expected to run, and where that is from, if the policy goes by it."""
+    if not getattr(state.policies.placement, "uses_estimates", False):
+        return []
+    span, affinity = state.attempts.at(record, index), state.affinity
+    host = span.executor.host if span is not None else ""
+    if affinity is not None:
+        seconds, basis = affinity.expected_on(record, index, host)
+    else:
+        basis = Basis.TEMPLATE if record.runtime.mean else Basis.USER if record.expected else Basis.NOTHING
+        seconds = record.expected
+    if basis is Basis.NOTHING:
+        unknown = "nobody knows how long it runs: no task like it has ended, and it has no estimate (walltime)"
+        return [f"the policy goes by run times, and {unknown}; such tasks are placed in order"]
+    return [f"it is expected to run for {seconds:.2g} s: {basis.value.format(host=host)}"]
 
 
 def _data_elsewhere(state: State, record: Record, index: int) -> list[str]:

@@ -360,7 +360,7 @@ def task_ended(  # noqa: C901, PLR0917 called for every task: names and calls wo
     """A loose task succeeded; `host` says where, if that is behind a relay."""
     record.runtime.note(1, seconds)
     if state.affinity is not None and state.affinity.is_used:
-        state.affinity.note_runtime(record, span.executor.host, 1, seconds)
+        state.affinity.note_runtime(record, span.executor.host, 0, 1, seconds)
     state.task_done(record)
     if state.checkpoints:
         _forget_checkpoints(state, record.id, 0, 1)
@@ -407,7 +407,7 @@ def _elements_ended(
     start, stop = fact.start, fact.stop
     record.runtime.note(stop - start, fact.seconds)
     if state.affinity is not None and state.affinity.is_used:
-        state.affinity.note_runtime(record, span.executor.host, stop - start, fact.seconds)
+        state.affinity.note_runtime(record, span.executor.host, start, stop, fact.seconds)
     if span.executor.accounted:
         span.executor.used += fact.seconds * span.queue.cores
     state.move(record, start, stop, DONE)

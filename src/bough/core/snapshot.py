@@ -1,8 +1,9 @@
 """The state as bytes and back, so that a restart replays only what came after.
 
 What can be derived is not stored: which tasks wait for which, queues and counts are built again from the specs and the
-states. Snapshots of the version before are read. Rule: a restored machine and the one that the snapshot was taken of
-give the same answers.
+states. Where data is, is not stored: hosts say it again. What was measured of tasks and transfers is, since nobody else
+has it; a snapshot without it is read as one of a server that has measured nothing. Snapshots of the version before are
+read. Rule: a restored machine and the one that the snapshot was taken of give the same answers.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from bough.core.data.data_index import Rate
+from bough.core.data.estimates import KeptEstimates
 from bough.core.data.remakes import Remake
 from bough.core.graph import dependencies
 from bough.core.graph.submission import add_array, add_group, add_task, grow
@@ -245,6 +248,8 @@ class Snapshot(msgspec.Struct):
     populations: list[KeptPopulation] = []
     queues: dict[str, QueueSpec] = {}  # by name: those that have a definition
     replicas: KeptReplicas = msgspec.field(default_factory=KeptReplicas)
+    estimates: KeptEstimates = msgspec.field(default_factory=KeptEstimates)
+    rates: list[tuple[str, str, str, float, Seconds, int]] = []  # site, host, source; rate, latency, transfers seen
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -289,6 +294,8 @@ def take(state: State) -> bytes:
             populations=[one.kept() for one in state.populations.all()],
             queues={queue.name: queue.spec for queue in state.named_queues.defined()},
             replicas=_replicas(state),
+            estimates=state.estimates.kept(),
+            rates=[(*place, one.rate, one.latency, one.seen) for *place, one in state.data.kept_rates()],  # type: ignore[misc]
         )
     )
 
@@ -513,6 +520,9 @@ def restore(state: State, data: bytes) -> None:
     for name, queue in kept.queues.items():
         state.named_queues.define(name, queue)
     state.runtimes = {template: RunTime(mean, seen) for template, mean, seen in kept.runtimes}
+    state.estimates.restore(kept.estimates)
+    for site, host, source, rate, latency, seen in kept.rates:
+        state.data.restore_rate(site, host, source, Rate(rate, latency, seen))
     root = state.groups[ROOT]
     _restore_workflow(state, root, next(one for one in kept.workflows if one.group == ROOT))
     root.held, root.failed_by, root.disabled = kept.root_held, kept.root_failed_by, kept.root_disabled

@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 from typing import cast
 
 from bough.core.data.data_index import DataIndex
+from bough.core.data.estimates import Estimates
 from bough.core.data.file_lives import LastRead
 from bough.core.data.remakes import RemakeIndex
 from bough.core.records.array_record import DONE, HELD, OCCUPYING_STATES, PLACED, READY, WAITING, ArrayRecord, Record
@@ -122,7 +123,10 @@ class State:
         # whether short tasks may wait at an executor for a core; a policy that mimics another system may say no
         self.uses_backlogs: bool = getattr(policies.placement, "uses_backlogs", True)
         self.announces = True  # inputs may travel before their task is placed; False: nobody would bring them
-        self.affinity = AffinityIndex(self.data, data_needs, self.executors) if data_needs is not None else None
+        self.estimates = Estimates()
+        self.affinity = (
+            AffinityIndex(self.data, data_needs, self.executors, self.estimates) if data_needs is not None else None
+        )
         self.failing = False  # a workflow has stopped, or will, at its first failure
         self.has_near = False  # some tasks are to run where another one ran
         self.timers: list[Timer] = []  # a heap; one whose object is gone, or was put off, is passed over when it is due

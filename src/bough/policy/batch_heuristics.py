@@ -1,10 +1,11 @@
 """Heuristics that compare completion times: a table of tasks and executors, filled and emptied one task at a time.
 
 CT(t, p) = when p is free + how long t's missing input travels there + how long t runs there + how long its expected
-output travels home. Run times come from the history of the task's template on that host, or anywhere, or from the
-user's estimate; sizes of outputs from the history of the template; transfers from measured bandwidths; when an executor
-is free from the mean time between its turns. What nobody knows counts as 0, so that without history these heuristics
-place in order. Source: `spec/storage-affinity.md` 3.5 to 3.7.
+output travels home. Run times come from the history of the task's template: of tasks with as much input, if sizes were
+seen to tell run times, or of those on that host, or of all; or else from the user's estimate. Sizes of outputs come
+from the history of the template; transfers from measured bandwidths; when an executor is free from the mean time
+between its turns. What nobody knows counts as 0, so that without history these heuristics place in order; `explain`
+says where an estimate comes from, and that there is none. Source: `spec/storage-affinity.md` 3.5 to 3.7.
 A task whose best executor is busy is planned there, so that the next task sees it taken, and waits. A static plan is
 kept: a task goes to the executor that it was once planned for, unless that has left. Rule: a table has at most `window`
 tasks and some executors, whatever waits.
@@ -13,7 +14,7 @@ tasks and some executors, whatever waits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -36,12 +37,13 @@ _MORE = 4  # tasks that may be planned on busy executors, besides one for each t
 class TableHeuristic(msgspec.Struct, frozen=True):
     """What these heuristics share; each has a way to choose."""
 
+    uses_estimates: ClassVar[bool] = True  # of run times: `explain` says where they come from
     window: Annotated[int, Meta(ge=1, le=1000)] = 24  # tasks that are compared
 
     @property
     def data_needs(self) -> DataNeeds:
         """What the core keeps for it."""
-        return DataNeeds()
+        return DataNeeds(estimates=True)
 
     def rank(self, work: ReadyWork, /) -> float:
         """The order of submission."""

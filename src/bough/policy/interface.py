@@ -159,6 +159,7 @@ class DataNeeds(msgspec.Struct, frozen=True):
     per_file: int = 0  # bytes that each file counts beside its own: what starting a transfer costs
     window: int = 0  # only so many ready tasks are looked at, those that became ready first; 0: all
     patience: Seconds = 0.0  # who is overtaken by a task that became ready so much later is owed a turn; 0: nobody
+    estimates: bool = False  # it asks for run times: how they follow from the size of the input is measured
 
 
 class DataTask(Protocol):

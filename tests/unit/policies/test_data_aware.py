@@ -275,10 +275,42 @@ def test_explain_says_how_much_data_was_there_and_where_it_is() -> None:
     shop.submit(1, "a", "new")
     lines = shop.machine.explain(1)
     assert any(line.startswith("most of its input is at s1/host1: 5.0 MB of ") for line in lines), lines
+    shop.tell(news.BytesMoved(ExecutorId(1), "origin", 2_000_000, 1.0))
     shop.end(101)
-    (line,) = [line for line in shop.machine.explain(1) if "because of its data" in line]
-    assert line.startswith("it is there because of its data: 5.0 MB of ")
-    assert line.endswith("moving them would have taken about 5 s")
+    said = "5.0 MB of 5.0 MB of its input were at host1 when it was placed; none of it is elsewhere now"
+    assert shop.machine.explain(1)[1] == f"{said}; that saved about 2.5 s, at 2.0 MB/s from the origin"
+    shop.cache(2, "a")
+    shop.tell(news.BytesMoved(ExecutorId(1), "host2", 50_000_000, 1.0))  # this link, and not the fastest of all
+    shop.tell(news.BytesMoved(ExecutorId(2), "host1", 900_000_000, 1.0))
+    shop.end(1)
+    done, line = shop.machine.explain(1)
+    assert done == "task 1 is done"
+    assert line.endswith(
+        "; the most elsewhere is 5.0 MB now, at s2/host2; that saved about 0.1 s, at 50.0 MB/s from host2"
+    )
+    shop.tell(facts.ExecutorLost(ExecutorId(1), "gone"))
+    assert shop.machine.explain(1)[1].endswith("at 50.0 MB/s from host2")  # what is known of a host outlives it
+
+
+def test_explain_says_that_a_task_went_where_none_of_its_data_was() -> None:
+    shop = filled("max-compute-util", a=5_000_000)
+    shop.tell(news.BytesMoved(ExecutorId(2), "origin", 1_000_000, 0.5))
+    shop.submit(1, "a", "new")
+    shop.end(102)
+    line = shop.machine.explain(1)[1]
+    assert line.startswith("nothing of its input (2 files, 5.0 MB) was at host2 when it was placed; the most elsewhere")
+    assert line.endswith("is 1 file now, at s1/host1; moving it takes about 2.5 s, at 2.0 MB/s from the origin")
+
+
+def test_explain_says_nothing_of_data_of_tasks_without_inputs_and_what_was_not_known() -> None:
+    shop = DataBench("bough")
+    shop.executor(1)
+    shop.bench.submit(task(101))
+    assert len(shop.machine.explain(101)) == 1
+    shop.bench.end(101)
+    shop.submit(1, "a")  # its content is told after it was placed
+    assert shop.machine.explain(1)[1] == "what its input holds was not known when it went to host1"
+    assert len(shop.machine.explain(101)) == 1
 
 
 # --- storage affinity --------------------------------------------------------------------------------------

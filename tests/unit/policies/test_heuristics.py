@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
+from bough.core.data.estimates import Basis
 from bough.core.scheduling.view import StateView
 from bough.model.events import facts, news
 from bough.model.ids import ExecutorId
@@ -117,9 +118,57 @@ def test_run_times_are_kept_by_template_and_host() -> None:
     for (number, _), seconds in zip(where, (4.0, 8.0), strict=True):
         shop.end(number, seconds=seconds)
     affinity, record = shop.machine.state.affinity, shop.machine.state.records[1]
-    times = [affinity.expected_on(record, f"host{where[number, 0]}") for number in (1, 2)]
-    assert times == pytest.approx([4.0, 8.0])
-    assert affinity.expected_on(record, "host9") == pytest.approx(record.expected)
+    times = [affinity.expected_on(record, 0, f"host{where[number, 0]}") for number in (1, 2)]
+    assert [seconds for seconds, _ in times] == pytest.approx([4.0, 8.0])
+    assert {basis for _, basis in times} == {Basis.HOST}
+    assert affinity.expected_on(record, 0, "host9") == (record.expected, Basis.TEMPLATE)
+
+
+def ran_by_size(shop: DataBench, sizes: dict[str, int]) -> None:
+    """Tasks of one template run for a second for each megabyte of their input, and a second besides."""
+    shop.sizes.update(sizes)
+    for number, name in enumerate(sizes, 1):
+        spec = task(number, reads=(f"/{name}",), template="t")
+        shop.tell(submit(spec, request=1))
+        shop.tell(*shop._known_first([name]))
+        shop.end(number, seconds=1.0 + shop.sizes[name] / 1e6)
+
+
+def test_run_times_follow_the_size_of_the_input_where_it_tells_them() -> None:
+    shop = DataBench("mct")
+    shop.executor(1)
+    ran_by_size(shop, {f"f{number}": number * 1_000_000 for number in range(1, 13)})
+    affinity, state = shop.machine.state.affinity, shop.machine.state
+    here = [affinity.expected_on(state.records[number], 0, "host1") for number in (2, 12)]
+    assert [seconds for seconds, _ in here] == pytest.approx([3.0, 13.0])
+    assert {basis for _, basis in here} == {Basis.SIZE_HERE}
+    seconds, basis = affinity.expected_on(state.records[2], 0, "host9")
+    assert (pytest.approx(seconds), basis) == (3.0, Basis.SIZE)
+    shop.sizes["big"] = 20_000_000
+    shop.tell(submit(task(98), request=1))  # somebody has the core
+    shop.tell(submit(task(99, reads=("/big",), template="t"), request=1))
+    assert affinity.expected_on(state.records[99], 0, "host1")[1] is Basis.HOST  # its size is not known
+    shop.tell(*shop._known_first(["big"]))
+    assert affinity.expected_on(state.records[99], 0, "host1")[0] == pytest.approx(21.0)
+    said = "it is expected to run for 21 s: by the size of its input, as such tasks ran on any host"
+    assert shop.machine.explain(99)[-1] == said
+
+
+def test_explain_says_where_an_estimate_comes_from_and_that_there_is_none() -> None:
+    shop = DataBench("mct")
+    shop.executor(1)
+    shop.tell(submit(task(1, template="t"), task(2, template="t", limits=limits(walltime=7.0)), request=1))
+    assert "nobody knows how long it runs" in shop.machine.explain(1)[-1]
+    assert shop.machine.explain(2)[-1] == "it is expected to run for 7 s: the estimate that it was submitted with"
+    shop.end(1, seconds=4.0)
+    assert shop.machine.explain(2)[-1] == "it is expected to run for 4 s: the mean of such tasks on host1"
+    shop.tell(submit(task(3, template="t"), request=1))
+    assert shop.machine.explain(3)[-1] == "it is expected to run for 4 s: the mean of such tasks on any host"
+    for policy in ("fifo", "ljf"):
+        other = DataBench(policy)
+        other.executor(1)
+        other.tell(submit(task(1), request=1))
+        assert ("nobody knows" in other.machine.explain(1)[-1]) == (policy == "ljf")
 
 
 def planned_for_both(plan: str) -> DataBench:
@@ -170,8 +219,8 @@ def test_a_snapshot_stays_what_it_was_and_a_forecast_follows_what_is_measured() 
         affinity = shop.machine.state.affinity
         shop.submit(1, "x")
         record = shop.machine.state.records[1]
-        affinity.note_runtime(record, "host1", 1, 1.0)
-        affinity.note_runtime(record, "host2", 1, 5.0)
+        affinity.note_runtime(record, "host1", 0, 1, 1.0)
+        affinity.note_runtime(record, "host2", 0, 1, 5.0)
         shop.tell(*shop.drained(1), *shop.drained(2))
         shop.tell(*(news.WorkSucceeded(shop.bench.span(number), 0, 1, 1.0) for number in (101, 102)))
         view = StateView(shop.machine.state, shop.machine.state.now, Random(1))
@@ -179,7 +228,7 @@ def test_a_snapshot_stays_what_it_was_and_a_forecast_follows_what_is_measured() 
         table.executors, table.free_in = list(shop.machine.state.executors.values()), [0.0, 0.0]
         assert table.best(0) == 0
         for _ in range(30):
-            affinity.note_runtime(record, "host1", 1, 60.0)
+            affinity.note_runtime(record, "host1", 0, 1, 60.0)
         table = Table(view, view.estimates, 24, info=info)
         table.executors, table.free_in = list(shop.machine.state.executors.values()), [0.0, 0.0]
         assert table.best(0) == expected - 1

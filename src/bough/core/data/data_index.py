@@ -4,7 +4,8 @@ News changes it: what caches gained and lost, whose content a file has, how long
 is written, a replay leaves it empty, and executors say again what they hold when they join. A holder is a host of a
 site, which has its cache for all its executors, or the shared store of a site, which is a host without a name to all
 that see it, or all the hosts behind a relay that shares out work. What it holds is forgotten when its last executor has
-left for good. A content is forgotten when no holder has it and no file of a workflow does.
+left for good; how fast bytes came to a host is remembered longer, and in snapshots: batch systems give the same nodes
+again and again. A content is forgotten when no holder has it and no file of a workflow does.
 
 Hosts and contents have dense numbers. A content with one holder costs no object, one with a few has a tuple of them,
 and one with many a bit for each host. A host has a list of what came; what left again is removed from it now and then.
@@ -28,6 +29,8 @@ _UNKNOWN: Final = 0xFFFFFFFF  # the content of a file that nobody has read
 _MOST_FILES: Final = 1 << 32  # a higher number cannot be packed with its run: it is kept beside
 _MOST_RUNS: Final = 1 << 31
 _MOST_SOURCES: Final = 256  # whose transfers to one host are remembered
+_MOST_FORMER: Final = 1000  # hosts without executors to which the rates are remembered
+_KEPT_SOURCES: Final = 16  # of them, and of a host in a snapshot: those that sent most often
 _NEW: Final = 0.3  # weight of the newest measurement
 _SMALL: Final = 65_536  # bytes: a transfer below tells the latency, one above the rate
 
@@ -61,10 +64,10 @@ class Rate:
 
     __slots__ = ("latency", "rate", "seen")
 
-    def __init__(self) -> None:
-        self.rate = 0.0  # bytes a second
-        self.latency: Seconds = 0.0
-        self.seen = 0
+    def __init__(self, rate: float = 0.0, latency: Seconds = 0.0, seen: int = 0) -> None:
+        self.rate = rate  # bytes a second
+        self.latency = latency
+        self.seen = seen
 
     def note(self, count: int, seconds: Seconds) -> None:
         """Take in one transfer."""
@@ -173,6 +176,7 @@ class DataIndex:
         self.by_number: list[HostRecord | None] = []
         self.pairs = 0  # of content and holder
         self.rates: dict[str, Rate] = {}  # over all hosts: from `ORIGIN`, and from peers (the empty name)
+        self.former_rates: dict[tuple[str, str], dict[str, Rate]] = {}  # to hosts that have no executors now
         self.listener: Listener | None = None
         self.holders_by_content: list[Holders] = []  # see `holds`
         self.common: set[int] = set()  # contents that so many hosts hold that they are not listed
@@ -275,6 +279,7 @@ class DataIndex:
     def _add_host(self, site: str, name: str) -> HostRecord:
         number = self._free.pop() if self._free else len(self.by_number)
         host = HostRecord(number, site, name)
+        host.rates = self.former_rates.pop((site, name), host.rates)
         if number == len(self.by_number):
             self.by_number.append(host)
         else:
@@ -311,6 +316,26 @@ class DataIndex:
             self.listener.on_left(host)
         self.by_number[host.number] = None
         self._free.append(host.number)
+        if host.rates:
+            if len(self.former_rates) >= _MOST_FORMER:
+                del self.former_rates[next(iter(self.former_rates))]
+            self.former_rates[host.site, host.host] = _most_used(host.rates)
+
+    def kept_rates(self) -> Iterator[tuple[str, str, str, Rate]]:
+        """What a snapshot has of transfers: site and host, empty for the rates over all hosts; source, and rate."""
+        for kind, rate in self.rates.items():
+            yield "", "", kind, rate
+        for place, former in self.former_rates.items():
+            for source, rate in former.items():
+                yield *place, source, rate
+        for host in self.hosts.values():
+            for source, rate in _most_used(host.rates).items():
+                yield host.site, host.host, source, rate
+
+    def restore_rate(self, site: str, host: str, source: str, rate: Rate) -> None:
+        """Go on with what a snapshot had; before there are hosts."""
+        rates = self.former_rates.setdefault((site, host), {}) if host else self.rates
+        rates[source] = rate
 
     # --- news ------------------------------------------------------------------------------------
 
@@ -483,6 +508,13 @@ class DataIndex:
 def _place(executor: Located) -> tuple[str, str]:
     """The site and host of an executor. The hosts behind a relay are a place of their own."""
     return executor.site, f"{executor.host} (relay {executor.id})" if executor.wide else executor.host
+
+
+def _most_used(rates: dict[str, Rate]) -> dict[str, Rate]:
+    """The rates of the sources that sent most often."""
+    if len(rates) <= _KEPT_SOURCES:
+        return rates
+    return dict(sorted(rates.items(), key=lambda one: -one[1].seen)[:_KEPT_SOURCES])
 
 
 def _with_bit(bits: bytearray, number: int) -> bytearray:

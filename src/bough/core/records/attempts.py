@@ -33,7 +33,6 @@ class Span:
         "attempt",
         "behind",
         "counted",
-        "data",
         "executor",
         "heard",
         "id",
@@ -76,7 +75,6 @@ class Span:
         self.width = 1  # how many of its elements run at once; more only on a wide executor
         self.counted = 0  # tasks of it that count for a bound, see `TaskBound`
         self.many = 1  # elements that are left, as last counted there
-        self.data: tuple[int, int] | None = None  # of the input of its first task: what was there, and all
 
     def has(self, index: int) -> bool:
         """Whether an element is still with it, that is, with its executor."""

@@ -225,8 +225,6 @@ def note_data(affinity: AffinityIndex, span: Span) -> None:
             continue
         if affinity.patience:
             affinity.took_turn(unit)
-        if element == span.start and (place := affinity.place_of(executor)) is not None:
-            here = affinity.here(unit, place)
-            if here:
-                span.data = here, unit.total
+        if (place := affinity.place_of(executor)) is not None:
+            affinity.placed.note(affinity, unit, key, place, executor)
         affinity.left(unit)

@@ -344,7 +344,9 @@ class StateDataView:
     def expected_on(self, task: DataTask, executor: ExecutorView) -> Seconds:
         """The run time of a task where an executor is: what a simulator tells of it, or what was measured."""
         told = self.true_run_time(task, executor)
-        return told if told is not None else self._affinity.expected_on(task.work, executor.host)  # type: ignore[arg-type]
+        if told is not None:
+            return told
+        return self._affinity.expected_on(cast("Unit", task).work, task.element, executor.host)[0]
 
     def free_in(self, most: int) -> list[tuple[Seconds, ExecutorView]]:
         """Executors with room, and those that may have it next: seconds until then."""

@@ -1,11 +1,14 @@
-"""Measured run time by template, and how many tasks a span holds.
+"""Measured run time by template and by size of input, and how many tasks a span holds.
 
-Rule: a span is a few tens of milliseconds of work, halves towards the end, and is one task while the run time is
-unknown or long, so that bundling never unbalances the load. Trust grows with what was measured: no executor gets more
-than twice as many tasks at once as have been measured so far.
+Rule: a size tells a run time only where both were seen to go together. A span is a few tens of milliseconds of work,
+halves towards the end, and is one task while the run time is unknown or long, so that bundling never unbalances the
+load. Trust grows with what was measured: no executor gets more than twice as many tasks at once as have been measured
+so far.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from bough.model.ids import Seconds
 
@@ -20,6 +23,11 @@ _TOGETHER = 64  # loose tasks in one message
 _HELD_UP: Seconds = 0.005  # of work in it
 _NEW = 0.3  # weight of the newest measurement
 _LEAST = 1e-9  # a run time is never nothing: 0 means unknown
+_ENOUGH = 8  # tasks whose sizes and run times are compared
+_SPREAD = 0.1  # of sizes around their mean, below which they say nothing
+_TOGETHER_AT_LEAST = 0.5  # of the variance of run times that sizes must explain: a correlation of 0.7
+_SHORTEST = 0.01  # of the mean: what a line through the measurements may say at least
+_FADES_AT = 1024  # tasks: then what was measured so far counts for half
 
 
 class RunTime:
@@ -37,6 +45,49 @@ class RunTime:
         each = seconds / tasks
         old = self.mean
         self.mean = old + _NEW * (each - old) + _LEAST if old else each + _LEAST
+
+
+class RunTimeBySize:
+    """Run times of one template by the bytes of the input, as sums, and the straight line through them."""
+
+    __slots__ = ("count", "product", "size", "square", "time", "time_square")
+
+    def __init__(self) -> None:
+        self.count = self.size = self.time = 0.0
+        self.square = self.product = self.time_square = 0.0  # of sizes, of both, of times
+
+    def note(self, size: int, seconds: Seconds) -> None:
+        """A task with so many bytes of input ran for so long."""
+        self.count += 1.0
+        self.size += size
+        self.time += seconds
+        self.square += float(size) * size
+        self.product += size * seconds
+        self.time_square += seconds * seconds
+        if self.count >= _FADES_AT:
+            self.restore([one / 2 for one in self.sums()])
+
+    def at(self, size: int) -> Seconds:
+        """The run time of a task with so many bytes of input; 0: sizes do not tell."""
+        count = self.count
+        if count < _ENOUGH or size <= 0:
+            return 0.0
+        mean_size, mean = self.size / count, self.time / count
+        spread, together = self.square / count - mean_size * mean_size, self.product / count - mean_size * mean
+        varies = self.time_square / count - mean * mean
+        if together <= 0 or varies <= 0 or spread < (_SPREAD * mean_size) ** 2:
+            return 0.0
+        if together * together < _TOGETHER_AT_LEAST * spread * varies:
+            return 0.0
+        return max(mean + together / spread * (size - mean_size), _SHORTEST * mean)
+
+    def sums(self) -> tuple[float, ...]:
+        """What is kept of it."""
+        return self.count, self.size, self.time, self.square, self.product, self.time_square
+
+    def restore(self, sums: Sequence[float]) -> None:
+        """Go on with what was kept."""
+        self.count, self.size, self.time, self.square, self.product, self.time_square = sums
 
 
 def most_together(runtime: RunTime) -> int:

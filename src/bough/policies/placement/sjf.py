@@ -7,6 +7,7 @@ optimal for the mean waiting time on one machine (W. E. Smith, 1956).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from bough.policy.interface import Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order
@@ -14,6 +15,8 @@ from bough.policy.list_scheduling import in_order
 
 class ShortestFirst:
     """See the module."""
+
+    uses_estimates: ClassVar[bool] = True
 
     def rank(self, work: ReadyWork, /) -> float:
         """The expected run time, as known when the task becomes ready."""

@@ -29,12 +29,13 @@ from math import inf
 from typing import Final
 
 from bough.core.data.data_index import DataIndex, HostRecord
+from bough.core.data.estimates import Basis, Estimates
 from bough.core.records.array_record import READY, ArrayRecord, Record
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.indexes.announcements import Announcements, UnitKey
 from bough.core.records.indexes.outdone import Outdone
+from bough.core.records.indexes.placed_inputs import PlacedInputs
 from bough.core.records.task_record import TaskRecord
-from bough.model.arrays.runtimes import RunTime
 from bough.model.ids import Seconds
 from bough.model.outcomes import Detail
 from bough.policy.interface import DataNeeds, PlanNotes
@@ -46,7 +47,6 @@ _READERS: Final = 8  # of each of these
 _NAMED: Final = 64  # places that are named as holders of one task's input
 _COSTED: Final = 8  # holders of a content, and executors of a holder, that are asked when they may want work
 _UNHELD: Final = 16  # tasks without any data that are looked at for one decision
-_TIMES: Final = 10_000  # templates and hosts whose run times are remembered
 _WAITING: Final = 1024  # tasks that a policy may walk through in one turn
 _CONTENT: Final = 0xFFFFFFFF  # the bits of a key that say the content
 _ORDER_BITS: Final = 72  # of a key: the content, and how late it came
@@ -139,14 +139,23 @@ class Place:
 class AffinityIndex:
     """See the module."""
 
-    def __init__(self, data: DataIndex, needs: DataNeeds, executors: Mapping[int, ExecutorRecord]) -> None:
+    def __init__(
+        self,
+        data: DataIndex,
+        needs: DataNeeds,
+        executors: Mapping[int, ExecutorRecord],
+        estimates: Estimates | None = None,
+    ) -> None:
         self.data = data
+        self.estimates = estimates if estimates is not None else Estimates()
+        self.placed = PlacedInputs()
         self.by_files = needs.by == "files"
         self._per_file = needs.per_file
         self.frozen = needs.frozen
         self._by_site = needs.place == "site"
         self._window = needs.window
         self.patience = needs.patience
+        self._notes_sizes = needs.estimates
         self.owed = 0  # turns of those that became ready first, see `took_turn`
         self._unchecked: list[UnitKey] = []  # with a window: listed tasks that may be ready no more
         self._withdrawn = False  # with a window: some of them were cancelled or held
@@ -170,8 +179,6 @@ class AffinityIndex:
         self._unheld: deque[Unit] = deque()  # nobody held anything of them when they were looked at
         self._lost: deque[int] = deque()  # contents that nobody holds any more
         self._then: dict[int, frozenset[str]] = {}  # frozen: the places of a content
-        self._host_times: dict[tuple[str | int, str], RunTime] = {}  # by template and host
-        self._outputs: dict[str | int, RunTime] = {}  # bytes that a task leaves, by template
         self._notes: dict[int, PlanNotes] = {}  # of the policy, by run
         self._order = count(1)
         # by executor: when it took something last, the sum of the gaps, how many, when it may ask next
@@ -444,31 +451,39 @@ class AffinityIndex:
                 for unit in gone:
                     unit.gone = True
         self._notes.pop(run, None)
+        self.placed.forget_run(run)
 
-    def note_runtime(self, record: Record, host: str, tasks: int, seconds: Seconds) -> None:
+    def note_runtime(self, record: Record, host: str, start: int, stop: int, seconds: Seconds) -> None:
         """Tasks of a template ran on a host."""
-        times, key = self._host_times, (_template(record), host)
-        runtime = times.get(key)
-        if runtime is None:
-            if len(times) >= _TIMES:
-                del times[next(iter(times))]
-            runtime = times[key] = RunTime()
-        runtime.note(tasks, seconds)
+        template = template_of(record)
+        self.estimates.note_runtime(template, host, stop - start, seconds)
+        if self._notes_sizes and stop - start == 1 and record.has_inputs and (size := self.input_size(record, start)):
+            self.estimates.note_size(template, host, size, seconds)
+
+    def input_size(self, record: Record, element: int) -> int:
+        """The bytes that a task reads; 0: it declares none, or what one of its files holds is not known."""
+        files, run = files_read(record, element), record.group.workflow.run
+        known, sizes = self.data.contents_by_run.get(run, _NO_FILES), self.data.contents.sizes
+        found = [known[file] for file in files if file < len(known)]
+        return 0 if _UNKNOWN in found or len(found) < len(files) else sum([sizes[content] for content in found])
 
     def note_outputs(self, record: Record, details: Sequence[Detail]) -> None:
         """Tasks of a template left outputs."""
-        sizes, key = self._outputs, _template(record)
-        mean = sizes.get(key)
-        if mean is None:
-            if len(sizes) >= _TIMES:
-                del sizes[next(iter(sizes))]
-            mean = sizes[key] = RunTime()
-        mean.note(len(details), sum(output.size for detail in details for output in detail.outputs))
+        size = sum(output.size for detail in details for output in detail.outputs)
+        self.estimates.note_outputs(template_of(record), len(details), size)
 
     def expected_output(self, record: Record) -> int:
         """The bytes that a task of some work leaves; 0: unknown."""
-        mean = self._outputs.get(_template(record))
-        return int(mean.mean) if mean is not None else 0
+        return self.estimates.output_size(template_of(record))
+
+    def expected_on(self, record: Record, element: int, host: str) -> tuple[Seconds, Basis]:
+        """The run time of a task on a host, and where that is from: see `Estimates`; 0: unknown."""
+        size = self.input_size(record, element) if element >= 0 and record.has_inputs else 0
+        found = self.estimates.run_time(template_of(record), host, size)
+        if found[0]:
+            return found
+        basis = Basis.TEMPLATE if record.runtime.mean else Basis.USER if record.expected else Basis.NOTHING
+        return record.expected, basis
 
     def notes(self, run: int) -> PlanNotes:
         """What the policy remembers of a workflow."""
@@ -476,11 +491,6 @@ class AffinityIndex:
         if found is None:
             found = self._notes[run] = PlanNotes()
         return found
-
-    def expected_on(self, record: Record, host: str) -> Seconds:
-        """The run time of a task of some work on a host: as measured there, or anywhere; 0: unknown."""
-        runtime = self._host_times.get((_template(record), host))
-        return runtime.mean if runtime is not None else record.expected
 
     def asked(self, executor: ExecutorRecord, now: Seconds) -> None:
         """An executor took something: by the gaps between its turns it is known when it may ask next."""
@@ -762,6 +772,11 @@ class AffinityIndex:
         return best if best >= 0 and scores[best] > here else -1
 
     @property
+    def by_site(self) -> bool:
+        """Whether places are sites, and not hosts."""
+        return self._by_site
+
+    @property
     def can_be_outdone(self) -> bool:
         """Whether it is kept where all that has data has more of it elsewhere: see `Outdone`."""
         return not (self._by_site or self.frozen)
@@ -853,7 +868,8 @@ def key_of(record: Record, element: int) -> UnitKey:
     return record.id if type(record) is TaskRecord else (record.id, element)
 
 
-def _template(record: Record) -> str | int:
+def template_of(record: Record) -> str | int:
+    """What a task's measurements are kept under: its template, or its array if that has none."""
     spec = record.shared_spec if isinstance(record, TaskRecord) else record.spec
     return spec.template or record.id
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import ClassVar
 
 import msgspec
 
@@ -19,6 +20,8 @@ _LOOK = 8  # ready records that are compared
 
 class CriticalPath(msgspec.Struct, frozen=True):
     """See the module."""
+
+    uses_estimates: ClassVar[bool] = True
 
     def rank(self, work: ReadyWork, /) -> float:
         """The longest path first."""

@@ -7,6 +7,7 @@ template, or from the user; tasks of unknown length go last.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 import msgspec
 
@@ -16,6 +17,8 @@ from bough.policy.list_scheduling import in_order
 
 class LongestFirst(msgspec.Struct, frozen=True):
     """See the module."""
+
+    uses_estimates: ClassVar[bool] = True
 
     def rank(self, work: ReadyWork, /) -> float:
         """The expected run time, as known when the task becomes ready."""
