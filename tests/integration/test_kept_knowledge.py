@@ -28,7 +28,11 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FarServ
     opened_sessions.clear()
 
 
-def test_after_a_restart_the_first_tasks_go_where_their_files_were(service: FarService) -> None:
+@pytest.mark.parametrize("sees", ["server sees", "server blind"])
+def test_after_a_restart_the_first_tasks_go_where_their_files_were(
+    service: FarService, sees: str, tmp_path: Path
+) -> None:
+    service.hidden = (tmp_path / "work",) if sees == "server blind" else ()
     words = ("--policy", "storage-affinity")
     service.start(*words)
     for site in ("one", "two"):
@@ -50,3 +54,6 @@ def test_after_a_restart_the_first_tasks_go_where_their_files_were(service: FarS
     until(lambda: len(json.loads(service.bough("sql", asked, "--json").stdout)) == 2 * len(names), "the jobs database")
     found = {one["name"]: one["site"] for one in json.loads(service.bough("sql", asked, "--json").stdout)}
     assert {name: found[name] for name in names} == sites
+    number = json.loads(service.bough("sql", "select max(id) as id from tasks", "--json").stdout)[0]["id"]
+    said = f"300.0 kB of 300.0 kB of its input were at site {sites[names[-1]]} when it was placed"
+    assert said in service.bough("explain", str(number)).stdout

@@ -65,12 +65,9 @@ class KeptDigests:
 
     def _read(self) -> dict[str, tuple[Stamp, bytes]]:
         known: dict[str, tuple[Stamp, bytes]] = {}
-        self._known = known
-        try:
-            with open(self._path, "rb") as file:
-                lines = file.read().split(b"\n")
-        except OSError:
-            return known
+        lines: list[bytes] = []
+        with contextlib.suppress(OSError), open(self._path, "rb") as file:
+            lines = file.read().split(b"\n")
         self._lines = len(lines)
         for line in lines:
             with contextlib.suppress(msgspec.MsgspecError):  # an empty one, or what a crash left of one
@@ -80,6 +77,7 @@ class KeptDigests:
                 known[name] = (one.stamp, one.digest)
         while len(known) > self._most:
             del known[next(iter(known))]
+        self._known = known  # last: threads may ask, too
         return known
 
     def _write_anew(self, known: dict[str, tuple[Stamp, bytes]]) -> None:

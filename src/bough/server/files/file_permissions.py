@@ -7,10 +7,9 @@ content, since a path of the same name proves nothing.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TypeVar
 
 import msgspec
@@ -213,33 +212,28 @@ def _keep(kept: OrderedDict[K, T], key: K, value: T, most: int) -> None:
         kept.popitem(last=False)
 
 
-def declared_inputs(item: Item) -> Iterable[str]:
-    """The inputs of a task, or of all elements of an array, by path; of a task that the core has not numbered yet."""
-    if isinstance(item, TaskSpec):
-        return [ref for ref in item.reads if isinstance(ref, str)]
-    if isinstance(item, ArraySpec) and item.files:
-        with contextlib.suppress(ValueError):  # it is said when it is submitted
-            return unpack_manifest(item.files).reads
-    return ()
+def declared_inputs(item: Item) -> dict[str, bytes]:
+    """The inputs of a task that the core has not numbered yet, or of all elements of an array, by path.
 
-
-def sent_inputs(item: Item) -> dict[str, bytes]:
-    """The inputs of a task, or of all elements of an array, that its client has sent: digests by path."""
+    Those that the client has sent have a digest, and others nothing.
+    """
     try:
         if isinstance(item, ArraySpec) and item.kind is Kind.FUNCTION:
             files = item.reads.files if item.reads is not None else ()
             reads = {path: value_digest(path) for path in files if isinstance(path, str)}
         elif isinstance(item, ArraySpec):
             reads = unpack_manifest(item.files).reads
-        elif isinstance(item, TaskSpec) and item.kind is Kind.COMMAND and item.reads and not item.payload_path:
-            reads = decode_call(item.payload).reads
         elif isinstance(item, TaskSpec) and item.kind is Kind.FUNCTION:
             reads = {path: value_digest(path) for path in item.reads if isinstance(path, str)}
+        elif isinstance(item, TaskSpec) and item.reads:
+            reads = {path: b"" for path in item.reads if isinstance(path, str)}
+            if item.kind is Kind.COMMAND and not item.payload_path:
+                reads.update(decode_call(item.payload).reads)
         else:
             return {}
     except (ValueError, msgspec.MsgspecError):
         return {}  # it is said when the task wants them
-    return {path: digest for path, digest in reads.items() if len(digest) == DIGEST}
+    return {path: digest if len(digest) == DIGEST else b"" for path, digest in reads.items()}
 
 
 def sees_directory(directory: str, token: str) -> bool:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from msgspec.structs import replace
@@ -38,7 +39,7 @@ from bough.model.outcomes import Detail, Output
 from bough.model.tasks import Dep, Item, Kind, On, Page
 from bough.movers.content_store import IncomingContent
 from bough.movers.local import ContentCopy
-from bough.server.files.file_permissions import FilePermissions, TaskOnExecutor, declared_inputs, sent_inputs
+from bough.server.files.file_permissions import FilePermissions, TaskOnExecutor, declared_inputs
 from bough.server.files.peer_sources import PeerSources
 from bough.server.files.stored_files import StoredFiles, os_error_text
 from bough.server.files.url_contents import UrlContents
@@ -296,14 +297,17 @@ class FileRequests:
     def known_contents(self, items: Sequence[Item]) -> tuple[NamedContent, ...]:
         """What some of the inputs of new tasks are known to hold, so that these are placed where that is already."""
         found: dict[str, NamedContent] = {}
-        for item in items:
-            if len(found) >= _MOST_EARLY:
-                break
-            for path in declared_inputs(item):
-                seen = self._files.content_seen(path)
-                if seen is not None:
-                    found[path] = NamedContent(path, *seen)
-        return tuple(found.values())[:MOST_CONTENTS]
+        for path, digest in islice(_all_inputs(items), min(_MOST_EARLY, MOST_CONTENTS)):
+            if path not in found and (seen := self._content_of(path, digest)) is not None:
+                found[path] = NamedContent(path, *seen)
+        return tuple(found.values())
+
+    def _content_of(self, path: str, digest: bytes) -> tuple[bytes, int] | None:
+        """The content and size of an input: the one that its client has sent, or which it had when it was read here."""
+        if not digest:
+            return self._files.content_seen(path)
+        size = self._files.size_now(digest)
+        return (digest, size) if size >= 0 else None
 
     def _hear_submissions(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
@@ -334,24 +338,25 @@ class FileRequests:
         return [(path, digests[path], size) for path, size in sizes.items() if size >= 0]
 
     async def _identify_submitted(self, items: Sequence[Item]) -> None:
-        """A client has sent files before it submitted what reads them: their contents are known."""
+        """What tasks read that were submitted: there may be more than was looked up while that was taken."""
         queries = self._shell.queries
-        for record, contents in (await self._files.in_thread(self._contents_sent, items)).items():
+        for record, contents in (await self._files.in_thread(self._known_inputs, items)).items():
             if queries.can_find(record):
                 self._identify(queries.run_of(record), contents)
         if self._shell.dirty:
             self._shell.flush()
 
-    def _contents_sent(self, items: Sequence[Item]) -> dict[RecordId, list[tuple[str, bytes, int]]]:
-        """What the tasks among some items read, as their client has sent it: path, digest and size. In a thread."""
+    def _known_inputs(self, items: Sequence[Item]) -> dict[RecordId, list[tuple[str, bytes, int]]]:
+        """What the tasks among some items read, as far as it is known: path, digest and size. In a thread."""
         found: dict[RecordId, list[tuple[str, bytes, int]]] = {}
-        sizes: dict[bytes, int] = {}
+        known: dict[tuple[str, bytes], tuple[bytes, int] | None] = {}
         for item in items:
-            for path, digest in sent_inputs(item).items():
-                if digest not in sizes:
-                    sizes[digest] = self._files.size_now(digest)
-                if sizes[digest] >= 0:
-                    found.setdefault(item.id, []).append((path, digest, sizes[digest]))  # type: ignore[arg-type]
+            for path, digest in declared_inputs(item).items():
+                key = ("", digest) if digest else (path, b"")
+                if key not in known:
+                    known[key] = self._content_of(path, digest)
+                if (content := known[key]) is not None:
+                    found.setdefault(item.id, []).append((path, *content))  # type: ignore[arg-type]
         return found
 
     def _identify(self, run: int, contents: Iterable[tuple[str, bytes, int]]) -> None:
@@ -653,6 +658,12 @@ class FileRequests:
             if made.later and not self._files.has(made.digest):
                 await self._is_in_place(run, made)
         return [(made.path, made.size, made.digest, made.folder) for made in found if made.digest and made.kept]
+
+
+def _all_inputs(items: Sequence[Item]) -> Iterator[tuple[str, bytes]]:
+    """The inputs of some items: see `declared_inputs`."""
+    for item in items:
+        yield from declared_inputs(item).items()
 
 
 class _Upload:
