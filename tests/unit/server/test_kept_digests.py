@@ -133,10 +133,26 @@ def test_a_file_that_may_have_been_written_as_it_was_looked_at_is_read_again(
         monkeypatch.setattr(stored_files.time, "time_ns", lambda: state.st_mtime_ns + 1_000_000)  # a millisecond later
         files = opened(tmp_path / "store", loop)
         assert await files.bring_in(path) == (digest_of(b"first"), 5)
-        assert files.content_seen(path) is None
+        assert files.content_seen(path) == (digest_of(b"first"), 5)  # good enough to place a task by
         with open(path, "r+b") as file:  # the same inode and size, within the tick of the clock
             file.write(b"after")
         os.utime(path, ns=(state.st_mtime_ns, state.st_mtime_ns))
-        assert await files.bring_in(path) == (digest_of(b"after"), 5)
+        for again in (files, opened(tmp_path / "store", loop)):
+            assert await again.bring_in(path) == (digest_of(b"after"), 5)
 
     asyncio.run(go())
+
+
+def test_a_big_file_that_is_new_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    bring_in = stored_files.bring_in
+    monkeypatch.setattr(stored_files, "_BIG", 4)
+    monkeypatch.setattr(stored_files, "bring_in", lambda store, path: read.append(path) or bring_in(store, path))
+
+    async def go() -> None:
+        path = write(tmp_path / "a", b"hello", age=0.0)
+        for files in [opened(tmp_path / "store", asyncio.get_running_loop()) for _ in range(2)]:
+            assert await files.bring_in(path) == (digest_of(b"hello"), 5)
+
+    asyncio.run(go())
+    assert len(read) == 1

@@ -4,7 +4,8 @@ Work on the disk is done in threads, a piece at a time, and is begun again as lo
 only removed workflows refer to are deleted, a few at a time. A file in its place is read once: which content it had is
 kept with the contents, and a server that is started again identifies the inputs of a submission as the one before did.
 Rule: a reference is on the disk before a peer is told that the content is there; what a full disk refuses is waited for
-and fails no task; a file that may have been written as it was looked at is read again.
+and fails no task; a file that may have been written as it was looked at is read again when a task wants it, and is
+taken to be as it was for placement alone.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ from bough.wire.file_messages import PIECE
 _SWEEP: Seconds = 30.0  # between looks for removed workflows
 _PAUSE: Seconds = 0.05  # between deletions of their contents
 _FOLDER = -1  # in the place of the inode, in what a folder looked like
+_UNSETTLED = "new"  # at the end of the stamp of what may have been written as it was looked at
+_BIG = 16 << 20  # bytes: a new file of so many is read a moment later, so that it need not be read again
+_MOMENT: Seconds = 0.06
 _TRY_AGAIN: Seconds = 0.5  # between tries to write to a full disk
 _SAY_AGAIN: Seconds = 60.0  # between two lines in the log about it
 
@@ -121,6 +125,9 @@ class StoredFiles:
             return await self._bring_in_folder(path)
         if not stat.S_ISREG(state.st_mode):
             raise UserError("it is neither a file nor a folder and cannot be brought")
+        if state.st_size >= _BIG and not is_settled(state.st_mtime_ns, looked):
+            await asyncio.sleep(_MOMENT)
+            looked, state = time.time_ns(), await self.in_thread(os.stat, path)
         stamp = _stamp(state)
         known = self._seen.get(path)
         if known is not None and known[0] == stamp and self._store.has(known[1]):
@@ -139,20 +146,22 @@ class StoredFiles:
         known = self._seen.get(path)
         if known is None:
             return None
-        if known[0][-1] == _FOLDER:
+        if known[0][2] == _FOLDER:
             size = self.size_now(known[1])
             return (known[1], size) if size >= 0 else None
         try:
             state = os.stat(path)
         except (OSError, ValueError):
             return None
-        return (known[1], state.st_size) if known[0] == _stamp(state) else None
+        return (known[1], state.st_size) if known[0][:3] == _stamp(state) else None
 
     async def _bring_in(self, path: str, stamp: tuple[int, int, int], looked: int) -> tuple[bytes, int]:
         digest, size = await self.in_thread(bring_in, self._store, path)
-        if is_settled(stamp[1], looked):
-            self._seen.note(path, stamp, digest)
+        self._note_seen(path, stamp, looked, digest)
         return digest, size
+
+    def _note_seen(self, path: str, stamp: tuple[int, int, int], looked: int, digest: bytes) -> None:
+        self._seen.note(path, stamp if is_settled(stamp[1], looked) else (*stamp, _UNSETTLED), digest)
 
     async def give_name(self, digest: bytes, path: str) -> None:
         """Let a content be found at a path, too; nobody changes it there."""
@@ -170,8 +179,7 @@ class StoredFiles:
         if known is not None and known[0] == stamp and self._store.has(known[1]):
             return known[1], await self.size(known[1])
         digest, size = await self.in_thread(bring_in_folder, self._store, path)
-        if is_settled(state.mtime_ns, looked):
-            self._seen.note(path, stamp, digest)
+        self._note_seen(path, stamp, looked, digest)
         return digest, size
 
     async def give_out(self, copies: Sequence[ContentCopy]) -> list[int]:
