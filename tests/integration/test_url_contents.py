@@ -173,6 +173,13 @@ def test_tasks_on_two_hosts_cause_one_fetch_and_are_counted(
         farm.executor(1)
         assert farm.read(s, 1, "f.bin").result(120).stdout.split() == [changed]
         assert farm.asked("GET f.bin") == 2
+        farm.service.executor(1, "--resource", "beside=1")  # another one of the same host
+        farm.service.await_executors(3)
+        text = "sha256sum {x:r} | cut -c 1-64"
+        beside = s.command(text, x=f"{farm.url}/f.bin", resources={"beside": 1})
+        assert beside.result(120).stdout.split() == [changed]
+        assert farm.asked("GET f.bin") == 2
+        assert farm.staging(8)[7] == hit
         small = write(farm.files, "small.txt", b"small\n")
         assert [farm.read(s, n, "small.txt").result(120).stdout.split() for n in (1, 2)] == [[small], [small]]
         assert farm.asked("GET small.txt") == 1
@@ -258,6 +265,14 @@ def test_no_more_is_taken_than_a_file_may_have(tmp_path: Path, server: MarkedSer
         remote_files.fetch(f"{url}/long.bin", str(tmp_path / "copy"), MB)
     assert not caught.value.transient
     assert sorted(path.name for path in tmp_path.iterdir()) == ["http"]
+
+
+def test_a_download_by_http_takes_as_long_as_bytes_come() -> None:
+    fs, _ = remote_files._filesystem("http://127.0.0.1:1/x")
+    timeout = fs.client_kwargs["timeout"]
+    assert timeout.total is None
+    assert timeout.sock_read > 0
+    assert remote_files._filesystem("http://127.0.0.1:1/y")[0] is fs  # connections are used again
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")

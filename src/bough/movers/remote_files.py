@@ -23,6 +23,7 @@ from bough.errors import SiteError, UserError
 
 _TRIES = 4  # at what may go well the next time
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0  # seconds between them
+_CONNECT, _SILENCE = 30.0, 60.0  # seconds after which an HTTP server that does not answer, or sends nothing, has failed
 _ATOMIC = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "az", "memory"})  # a file is there when all of it has come
 _MARKS = ("ETag", "etag", "Content-MD5", "Digest", "md5", "checksum", "version_id", "VersionId")
 _TIMES = ("LastModified", "Last-Modified", "mtime", "modified", "modify", "last_modified", "updated", "created")
@@ -199,7 +200,7 @@ def _filesystem(url: str) -> tuple[Any, str]:
     try:
         if protocol in _WEBDAV:
             return _webdav(url)
-        fs, place = url_to_fs(url)
+        fs, place = url_to_fs(url, **(_http_settings(protocol) if protocol in {"http", "https"} else {}))
     except ImportError as error:
         needed = _PACKAGES.get(protocol, "")
         raise UserError(f"{url}: {protocol}:// needs {needed or error}: pip install {needed or 'it'}") from None
@@ -208,6 +209,15 @@ def _filesystem(url: str) -> tuple[Any, str]:
     except Exception as error:
         raise _site_error(url, error) from error
     return fs, str(place)
+
+
+def _http_settings(protocol: str) -> dict[str, Any]:
+    """HTTP is waited for as long as bytes come. By default all of a file must have come within five minutes."""
+    from aiohttp import ClientTimeout
+    from fsspec.config import conf
+
+    usual = ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=_SILENCE)
+    return {"client_kwargs": {"timeout": usual, **conf.get(protocol, {}).get("client_kwargs", {})}}
 
 
 def _webdav(url: str) -> tuple[Any, str]:

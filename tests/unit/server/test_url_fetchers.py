@@ -61,6 +61,14 @@ def test_one_executor_fetches_until_it_has_or_has_its_task_no_more() -> None:
     assert urls.begin(URL, b"m", ONE)
 
 
+def test_fetches_that_failed_and_that_nobody_asks_for_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(url_contents, "_SEEN", 2)
+    urls = contents(gone={ONE})
+    for number in range(5):
+        assert urls.begin(f"http://h/{number}", b"m", ONE)
+    assert len(urls._fetches) <= 2
+
+
 def test_those_that_wait_hear_of_its_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(url_contents, "_LOOK", 600.0)
 

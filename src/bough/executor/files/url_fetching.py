@@ -21,8 +21,8 @@ from bough.executor.host.disk_space_wait import is_full
 from bough.movers.local import digest_of
 from bough.movers.remote_files import RemoteFile, can_move, fetch, is_local, look
 
-_LOOKS: Final = 4  # at once
-_FETCHES: Final = 8
+_LOOKS: Final = 16  # at once; a server elsewhere that does not answer has one for minutes
+_FETCHES: Final = 16
 
 
 class Fetched(Protocol):

@@ -99,6 +99,8 @@ class UrlContents:
             return False
         if under_way is not None:
             under_way.over.set()
+        if len(self._fetches) >= _SEEN:  # most have failed, and nobody has asked again
+            self._end(lambda _, one: not self._has_task(one))
         self._fetches[url, mark] = _UrlFetch(fetcher)
         return True
 
