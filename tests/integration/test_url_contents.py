@@ -223,6 +223,25 @@ def test_a_policy_without_caches_fetches_for_each_task(
 
 
 @linked
+def test_what_one_host_fetched_is_in_the_shared_store_of_its_site(
+    farms: list[UrlFarm], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    farm = begin(farms, tmp_path, monkeypatch)
+    digest = write(farm.files, "f.bin", os.urandom(MB))
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    for number in (1, 2):
+        farm.executor(number, "--site", "alpha", "--shared-dir", str(shared), "--no-peers")
+    farm.service.await_executors(2)
+    with bough.Session(farm.service.socket, name="shared", reuse="never") as s:
+        assert farm.read(s, 1, "f.bin").result(120).stdout.split() == [digest]
+        until(lambda: [path for path in shared.rglob("*") if len(path.name) == 64], "the store")
+        assert farm.read(s, 2, "f.bin").result(120).stdout.split() == [digest]
+    assert farm.asked("GET f.bin") == 1
+    assert farm.staging(2) == [(0, 0, MB, 0, 0, 1), (0, 0, 0, 0, 1, 0)]
+
+
+@linked
 def test_members_of_a_relay_that_read_one_url_cause_one_fetch(
     farms: list[UrlFarm], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
