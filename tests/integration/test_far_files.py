@@ -42,6 +42,7 @@ from bough.wire.file_messages import (
     HeldOutputs,
     MadeFile,
     OfferFiles,
+    UrlState,
     WantFile,
     WriteBack,
     WrittenBack,
@@ -700,6 +701,9 @@ def test_an_executor_gets_and_writes_only_what_its_task_declared(service: FarSer
                 "in.txt",
             ):
                 executor.say(WantFile(1, run.span, 0, str(path)))
+                assert "is not a declared input" in executor.hear(FileLocated).error
+            for seen in (None, UrlState(b"mark"), UrlState(b"mark", made, len(data))):
+                executor.say(WantFile(1, run.span, 0, "http://elsewhere/in.txt", seen))
                 assert "is not a declared input" in executor.hear(FileLocated).error
             executor.say(WantFile(1, run.span, 1, str(here / "in.txt")), WantFile(2, 999, 0, str(here / "in.txt")))
             assert "not wanted from this executor" in executor.hear(FileLocated).error

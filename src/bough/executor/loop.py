@@ -488,6 +488,7 @@ class Executor:
             told=self._lifetime,
             address=self._connection.own_address(self._lifetime.peer_address) if self._connection is not None else "",
             number=welcome.executor,
+            alone=welcome.embedded,
         )
         self._task_reports = TaskReports(self._reports)
         self._slots = Slots(

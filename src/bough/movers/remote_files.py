@@ -4,12 +4,15 @@ Whoever moves the bytes needs fsspec, what it needs for the protocol (s3fs for s
 sftp://, webdav4 for webdav://) and the user's credentials, which are looked for where these programs look: environment
 variables, `~/.aws`, `~/.ssh`, fsspec's own configuration. Rules: no credential is ever part of a URL; what the world
 does wrong is a `SiteError` in one line, which is `transient` if another try may go well, and has had some tries then. A
-file has its name, here and there, only when it is complete.
+file has its name, here and there, only when it is complete. No more bytes are taken than a file said that it has. One
+without a mark, or with another one after it was read than before, is never taken for one that is known.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import os
 import time
 from collections.abc import Callable
@@ -20,6 +23,7 @@ from bough.errors import SiteError, UserError
 
 _TRIES = 4  # at what may go well the next time
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0  # seconds between them
+_CONNECT, _SILENCE = 30.0, 60.0  # seconds after which an HTTP server that does not answer, or sends nothing, has failed
 _ATOMIC = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "az", "memory"})  # a file is there when all of it has come
 _MARKS = ("ETag", "etag", "Content-MD5", "Digest", "md5", "checksum", "version_id", "VersionId")
 _TIMES = ("LastModified", "Last-Modified", "mtime", "modified", "modify", "last_modified", "updated", "created")
@@ -37,6 +41,8 @@ _PACKAGES = {
     "gcs": "gcsfs",
     "abfs": "adlfs",
 }
+_LOCAL = frozenset({"file", "local", "memory", "dir", "reference"})  # protocols that read the machine they are used on
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _WEBDAV = {"webdav": "http", "dav": "http", "webdavs": "https", "davs": "https"}
 T = TypeVar("T")
 
@@ -45,7 +51,7 @@ class RemoteFile(NamedTuple):
     """What is at a URL: its bytes, and a text that is another one when it changes."""
 
     size: int  # -1: not known before it is read
-    mark: str
+    mark: str  # empty: nothing tells whether it changes
 
     def identity(self, url: str) -> bytes:
         """What stands for what it holds, without reading it."""
@@ -63,22 +69,37 @@ def can_move(url: str) -> bool:
     return True
 
 
+def is_local(url: str) -> bool:
+    """Whether a URL names something else on each machine."""
+    return url.partition("://")[0].lower() in _LOCAL
+
+
 def look(url: str) -> RemoteFile:
     """What is at a URL now."""
     return _trying(url, lambda: _look(url))
 
 
-def fetch(url: str, path: str) -> RemoteFile:
-    """Bring what is at a URL to a path; while it comes it has a hidden name beside that."""
+def fetch(url: str, path: str, most: int = 1 << 62) -> RemoteFile:
+    """Bring what is at a URL to a path; while it comes it has a hidden name beside that.
+
+    `most`: bytes of a file that does not say how many it has. The mark is empty if the file changed meanwhile, twice.
+    OSError when the disk is full.
+    """
     hidden = os.path.join(os.path.dirname(path), f".{os.getpid()}-{os.urandom(4).hex()}.part")
+    changes = 0
 
     def bring() -> RemoteFile:
+        nonlocal changes
         found = _look(url)
-        fs, place = _filesystem(url)
-        fs.get_file(place, hidden)
+        _get(url, hidden, found.size, most)
         size = os.stat(hidden).st_size
         if found.size >= 0 and size != found.size:
             raise SiteError(f"{url}: {size} bytes came of {found.size}", transient=True)
+        if found.mark and _look(url) != found:
+            changes += 1
+            if changes == 1:
+                raise SiteError(f"{url} changed while it was read", transient=True)
+            found = found._replace(mark="")
         os.replace(hidden, path)
         return found._replace(size=size)
 
@@ -87,6 +108,35 @@ def fetch(url: str, path: str) -> RemoteFile:
     finally:
         with contextlib.suppress(OSError):
             os.unlink(hidden)
+
+
+def _get(url: str, hidden: str, size: int, most: int) -> None:
+    """Write what a URL gives to a file; SiteError once that is more than the file said that it has."""
+    from fsspec.callbacks import Callback
+
+    limit = size if size >= 0 else most
+
+    def check(there: int) -> None:
+        if there > limit:
+            told = f"it said that it has {size}" if size >= 0 else "a file that does not say its size may have no more"
+            raise SiteError(f"{url}: more than {limit} bytes came, {told}", transient=size >= 0)
+
+    class Bound(Callback):  # type: ignore[misc]
+        def relative_update(self, inc: int = 1) -> None:
+            super().relative_update(inc)
+            check(self.value)
+
+    class BoundFile(io.BufferedWriter):
+        def write(self, data: Any) -> int:
+            check(self.tell() + len(data))
+            return super().write(data)
+
+    fs, place = _filesystem(url)
+    if url.startswith("ftp://"):  # it tells nobody how far it is
+        with BoundFile(io.FileIO(hidden, "wb")) as file:
+            fs.get_file(place, file)
+    else:
+        fs.get_file(place, hidden, callback=Bound())
 
 
 def send(path: str, url: str) -> None:
@@ -150,7 +200,7 @@ def _filesystem(url: str) -> tuple[Any, str]:
     try:
         if protocol in _WEBDAV:
             return _webdav(url)
-        fs, place = url_to_fs(url)
+        fs, place = url_to_fs(url, **(_http_settings(protocol) if protocol in {"http", "https"} else {}))
     except ImportError as error:
         needed = _PACKAGES.get(protocol, "")
         raise UserError(f"{url}: {protocol}:// needs {needed or error}: pip install {needed or 'it'}") from None
@@ -159,6 +209,15 @@ def _filesystem(url: str) -> tuple[Any, str]:
     except Exception as error:
         raise _site_error(url, error) from error
     return fs, str(place)
+
+
+def _http_settings(protocol: str) -> dict[str, Any]:
+    """HTTP is waited for as long as bytes come. By default all of a file must have come within five minutes."""
+    from aiohttp import ClientTimeout
+    from fsspec.config import conf
+
+    usual = ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=_SILENCE)
+    return {"client_kwargs": {"timeout": usual, **conf.get(protocol, {}).get("client_kwargs", {})}}
 
 
 def _webdav(url: str) -> tuple[Any, str]:
@@ -183,6 +242,8 @@ def _trying(url: str, work: Callable[[], T]) -> T:
         except UserError:
             raise
         except Exception as error:
+            if isinstance(error, OSError) and error.errno in _FULL:
+                raise
             found = error if isinstance(error, SiteError) else _site_error(url, error)
             if not found.transient or not left:
                 raise found from error

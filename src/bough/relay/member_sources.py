@@ -100,7 +100,7 @@ class MemberSources:
     def located(self, peer: MemberPeer, answer: FileLocated) -> FileLocated:
         """What a member is told of where a file is: the server's answer, with the members that have it put first."""
         relay_executor, number = peer.relay_executor, peer.member.number
-        if answer.error or answer.fresh or relay_executor is None:
+        if answer.error or answer.fresh or answer.fetch or answer.again or relay_executor is None:
             return answer
         outside = [replace(one, reader=relay_executor.number) for one in answer.peers]
         source = self._plan.source_of(answer.digest, number)

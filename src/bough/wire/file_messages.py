@@ -36,13 +36,25 @@ class WorkDirectory(msgspec.Struct, frozen=True, array_like=True, tag="place"):
     token: Name
 
 
+class UrlState(msgspec.Struct, frozen=True, array_like=True):
+    """What an executor has seen at a URL, and, once it has fetched that, which content it is."""
+
+    mark: Digest = b""  # another one when the file changes; empty: it cannot be told to be what another host fetched
+    digest: Digest = b""  # empty: it has not fetched it
+    size: Count = 0
+
+
 class WantFile(msgspec.Struct, frozen=True, array_like=True, tag="want"):
-    """An executor needs an input of a span's task: the file of that absolute path at the submitter."""
+    """An executor needs an input of a span's task: the file of that absolute path at the submitter, or at that URL.
+
+    An executor that has fetched what is at a URL says it once more, with the content: then the server knows it, too.
+    """
 
     request: Count
     span: SpanId
     index: Count
     path: FilePath
+    url: UrlState | None = None  # of a URL; None: it cannot look there, the server is to fetch it
 
 
 class PeerHint(msgspec.Struct, frozen=True, array_like=True):
@@ -72,6 +84,8 @@ class FileLocated(msgspec.Struct, frozen=True, array_like=True, tag="loc"):
     folder: bool = False  # the content is the archive of a folder
     fresh: bool = False  # no cache is used: it is brought from the server for each task, and not kept
     lost: bool = False  # another task had made it, and it is nowhere any more: that one makes it again
+    fetch: bool = False  # nobody has what is at the URL: fetch it from there, and say what it is
+    again: bool = False  # another executor still fetches it: ask again
 
 
 class InputsAnnounced(msgspec.Struct, frozen=True, array_like=True, tag="soon"):

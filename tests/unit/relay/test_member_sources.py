@@ -125,6 +125,8 @@ def test_a_second_task_that_wants_what_is_on_its_way_changes_no_plan(site: Site)
         FileLocated(1, error="it is nowhere"),
         FileLocated(1, X, SMALL - 1),
         FileLocated(1, b"", SIZE),
+        FileLocated(1, X, SIZE, fetch=True),
+        FileLocated(1, X, SIZE, again=True),
     ],
 )
 def test_answers_to_which_nothing_is_added(site: Site, answer: FileLocated) -> None:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 LIMIT: Final = 10 << 30  # bytes kept, unless it is said otherwise
 _MODE: Final = 0o555  # read-only, and executable: a program may be among them
 _PART: Final = ".part"
+_NEW: Final = ".new"
 _LEDGER, _LOCK, _FULL = "ledger", "lock", "full"
 _STALE: Final = 3600.0  # seconds after which a part that nobody writes is removed
 _NAME = re.compile(rf"[0-9a-f]{{{2 * DIGEST}}}\Z")
@@ -337,11 +338,25 @@ class HostCache:
         self._make_room(digest, self.limit)
         return True
 
+    def new_file(self) -> str:
+        """A path for something that comes and whose digest is not known yet; it is for `take_in`, or removed."""
+        self._make()
+        return f"{self.folder}/{os.urandom(8).hex()}{_NEW}"
+
+    def take_in(self, hidden: str, digest: bytes, size: int) -> bool:
+        """Give what came to a `new_file` its name, or remove it if the content is here; whether it was not."""
+        if self.has(digest, size):
+            os.unlink(hidden)
+            return False
+        seal(hidden, digest)
+        self.arrived(digest, size, hidden)
+        return True
+
     def adopt(self, path: str, digest: bytes, size: int) -> bool:
         """Keep a file that nobody writes any more, and whose digest this is; False: it is not kept."""
         if size > self.limit or self.has(digest, size):
             return False
-        hidden = f"{self.path(digest)}.{os.getpid()}.new"
+        hidden = f"{self.path(digest)}.{os.getpid()}{_NEW}"
         try:
             self._make()
             try:
@@ -460,7 +475,7 @@ class HostCache:
                     found.add(digest)
                     if digest not in self._ledger.entries and self.has(digest):
                         self._ledger.added(digest, entry.stat().st_size)
-                elif entry.name.endswith((_PART, ".new")):
+                elif entry.name.endswith((_PART, _NEW)):
                     _remove_if_stale(entry.path)
         for digest in self._ledger.entries.keys() - found:
             self._ledger.removed(digest)

@@ -2,7 +2,7 @@
 
 A workflow whose directory is seen here needs none of it. The executor asks the server what content an input has; a
 content that the host's cache lacks is brought by the transfer process (`transfer_client`), from peers, the shared
-store of the site or the server.
+store of the site or the server; one at a URL that nobody has, from there (`url_inputs`).
 Inputs of tasks that wait here are brought while others run. What the tasks of this executor need is pinned. Inputs of
 tasks that may come are announced by the server: they are brought when no task waits for its own, and are not pinned.
 
@@ -39,12 +39,16 @@ from bough.executor.files.transfer_protocol import (
     OutputSeen,
     ServeAs,
     SharedEvents,
+    UrlFetched,
+    UrlSeen,
 )
 from bough.executor.files.transfer_protocol import ListShared as ListStore
+from bough.executor.files.url_inputs import UrlInputs
 from bough.executor.host.descriptors import Descriptors
 from bough.executor.host.disk_space_wait import is_full
 from bough.executor.worker_protocol import InputsStaged, OutputsStored, StageInputs
 from bough.model.events.news import WorkFailed, WorkStopped, WorkSucceeded
+from bough.model.files import is_url
 from bough.model.ids import ExecutorId, SpanId
 from bough.model.sites.resources import show_bytes
 from bough.movers.peer_directory import SMALL
@@ -74,13 +78,15 @@ _ANNOUNCED: Final = 64  # tasks that may come, whose inputs are brought
 _SHARE: Final = 4  # the part of the cache that these may have
 _ASKED: Final = 3  # times that the server is asked for a content that could not be had
 _SHORT: Final = 30.0  # seconds for which nothing is brought early after the disk was full
+_NOTHING: Final = CacheReport()
 _AGAIN: Final = 3  # times that a content is brought which was evicted before its reader had it
 
 
 class Staging:
     """See the module. `folder` is the executor's own, `say` sends to the server if it is there.
 
-    `address`: where others can reach this host; empty: they cannot.
+    `address`: where others can reach this host; empty: they cannot. `alone`: the server is a session's own, which knows
+    no contents and is told of none.
     """
 
     def __init__(
@@ -93,7 +99,10 @@ class Staging:
         told: ExecutorLifetime,
         address: str = "",
         number: ExecutorId,
+        alone: bool = False,
     ) -> None:
+        if alone:
+            say, address = _say_nothing, ""
         self._folder = folder
         self._say = say
         self._told = told
@@ -112,6 +121,7 @@ class Staging:
         self._passing: set[bytes] = set()  # contents that are not kept for other tasks: the policy uses no caches
         self._newest: dict[StagingWorker, StagingRequest] = {}  # what a worker asked for last
         self._dropped: set[bytes] = set()  # contents that go as soon as no task has them
+        self._urls = UrlInputs(self._contents, self._ask, self._got_url, self._fail, alone=alone)
 
     def sandbox_of(self, worker: str) -> str:
         """The folder of one worker's sandboxes."""
@@ -145,6 +155,8 @@ class Staging:
                 if placed is not None and path in placed.files:
                     request.uncount(known[path][1])
                 self._want_content(request, path, *known[path], None)
+            elif is_url(path):
+                self._urls.look(request, path)
             else:
                 self._ask(request, path)
         if placed is not None:
@@ -163,7 +175,7 @@ class Staging:
             if any(want[0] is request for want in download.waiting):
                 download.waiting = [want for want in download.waiting if want[0] is not request]
                 origin += 0 if download.waiting else download.size
-        self._wants = {number: want for number, want in self._wants.items() if want[0] is not request}
+        self._drop_waits(lambda one: one is request)
         staged = replace(detail.staged, cached=request.cached, from_peers=request.from_peers, from_origin=origin)
         if not (staged.from_peers or staged.from_origin or detail.stdout or detail.stderr):
             return None
@@ -213,8 +225,12 @@ class Staging:
 
     def _is_awaited(self) -> bool:
         """Whether a task waits for something on its way."""
-        return any(request.worker is not None for request, _ in self._wants.values()) or any(
-            request.worker is not None for download in self._downloads.values() for request, _ in download.waiting
+        return (
+            any(request.worker is not None for request, _ in self._wants.values())
+            or any(
+                request.worker is not None for download in self._downloads.values() for request, _ in download.waiting
+            )
+            or self._urls.is_awaited()
         )
 
     def _say_want(self, number: int, request: StagingRequest, path: str) -> None:
@@ -225,7 +241,9 @@ class Staging:
         if isinstance(request, AnnouncedTask):
             self._say(FindPeers(number, *request.contents[path]))
         else:
-            self._say(WantFile(number, request.message.span, request.message.index, path))
+            seen = request.urls.get(path)
+            url = seen.state() if seen is not None else None
+            self._say(WantFile(number, request.message.span, request.message.index, path, url))
 
     @property
     def early(self) -> int:
@@ -239,10 +257,15 @@ class Staging:
 
     def _drop_request(self, request: StagingRequest) -> None:
         """A waiting task needs nothing any more."""
-        self._wants = {number: want for number, want in self._wants.items() if want[0] is not request}
-        for download in self._downloads.values():
-            download.waiting = [want for want in download.waiting if want[0] is not request]
+        self._drop_waits(lambda one: one is request)
         self._unpin(request.owner)
+
+    def _drop_waits(self, is_dropped: Callable[[StagingRequest], bool]) -> None:
+        """Some requests wait for nothing any more. What is on its way for them comes all the same."""
+        self._wants = {number: want for number, want in self._wants.items() if not is_dropped(want[0])}
+        for download in self._downloads.values():
+            download.waiting = [want for want in download.waiting if not is_dropped(want[0])]
+        self._urls.drop(is_dropped)
 
     def _unpin(self, owner: object) -> None:
         """What an owner needs no more is not pinned; of that, what is not kept for others goes."""
@@ -259,9 +282,7 @@ class Staging:
 
     def forget(self, worker: StagingWorker) -> None:
         """A worker has ended: drop what it waited for, and its sandboxes."""
-        self._wants = {number: want for number, want in self._wants.items() if want[0].worker is not worker}
-        for download in self._downloads.values():
-            download.waiting = [want for want in download.waiting if want[0].worker is not worker]
+        self._drop_waits(lambda one: one.worker is worker)
         self.outputs.forget(worker)
         self._newest.pop(worker, None)
         self._unpin(worker)
@@ -406,7 +427,15 @@ class Staging:
         request, path = want
         if message.error:
             self._fail(request, message.error, lost=path if message.lost else "")
-            return
+        elif message.again:
+            self._ask(request, path)
+        elif message.fetch:
+            self._urls.fetch(request, path, fresh=message.fresh)
+        else:
+            self._bring(request, path, message)
+
+    def _bring(self, request: StagingRequest, path: str, message: FileLocated) -> None:
+        """Have a content brought from where the server has said that it is."""
         if message.folder:
             request.folders.append(path)
         peers = message.peers
@@ -438,7 +467,11 @@ class Staging:
         self._dropped.discard(digest)
         place = self._contents.cache.pin(digest, request.owner, size) if not isinstance(request, AnnouncedTask) else ""
         if place:
-            self._count_cached(request, digest, size)
+            if path in request.fetched:
+                request.fetched.discard(path)
+                request.count(origin=size)
+            else:
+                self._count_cached(request, digest, size)
             if peers is not None and size >= SMALL:  # nothing is taken from them, or from the server
                 self._say(CacheReport(ended=[digest]))
             self._got(request, path, place)
@@ -451,6 +484,10 @@ class Staging:
         download = self._downloads[number] = self._coming[digest] = Download(digest, size, number)
         download.waiting.append((request, path))
         self._contents.transfers.order(BringContent(number, digest, size, peers or [], fresh))
+
+    def _got_url(self, request: StagingRequest, url: str, digest: bytes, size: int) -> None:
+        """What is at a URL is in the cache."""
+        self._want_content(request, url, digest, size, None)
 
     @staticmethod
     def _count_cached(request: StagingRequest, digest: bytes, size: int) -> None:
@@ -471,12 +508,11 @@ class Staging:
 
     def _hear_transfers(self, messages: list[FromTransfers]) -> None:
         report = CacheReport([], [], [], [], [])
+        urls: list[UrlSeen | UrlFetched] = []
         for message in messages:
             match message:
-                case NeedPiece():
-                    self._need_piece(message)
-                case NeedPeers():
-                    self._need_peers(message)
+                case NeedPiece() | NeedPeers():
+                    self._need(message)
                 case ContentBrought():
                     self._brought(message, report)
                 case OutputSeen():
@@ -486,10 +522,13 @@ class Staging:
                     report.removed.extend(message.removed)
                 case SharedEvents():
                     self._say(CacheReport(message.added, message.removed, whole=message.whole, shared=True))
+                case UrlSeen() | UrlFetched():
+                    urls.append(message)
                 case Listening():
                     self._listens(message)
-        if any((report.added, report.removed, report.moved, report.failed, report.ended)):
+        if report != _NOTHING:
             self._say(report)
+        self._urls.hear(urls)  # the server sends others here for a content as soon as it knows what is at the URL
 
     def _listens(self, message: Listening) -> None:
         """Others can reach us there, or cannot: now the server may know what we want."""
@@ -501,15 +540,15 @@ class Staging:
             if number in self._wants:
                 self._say_want(number, *self._wants[number])
 
-    def _need_piece(self, message: NeedPiece) -> None:
+    def _need(self, message: NeedPiece | NeedPeers) -> None:
+        """The server is to be asked for something."""
         download = self._downloads.get(message.number)
-        if download is not None:
+        if download is None:
+            return
+        if isinstance(message, NeedPiece):
             download.pieces.add(message.offset)
             self._say(GetPiece(download.number, download.digest, message.offset, PIECE))
-
-    def _need_peers(self, message: NeedPeers) -> None:
-        download = self._downloads.get(message.number)
-        if download is not None:
+        else:
             download.find = FindPeers(download.number, download.digest, download.size, message.failed)
             self._say(download.find)
 
@@ -526,6 +565,7 @@ class Staging:
             for request, path in download.waiting:
                 if request.asked < _ASKED and not message.of_site:  # who had it may have gone: there may be others
                     request.asked += 1
+                    self._urls.ask_origin(request, path)
                     self._ask(request, path)
                 else:
                     self._fail(request, f"{path}: {message.error}", of_site=message.of_site, full=message.full)
@@ -590,9 +630,7 @@ class Staging:
         self, request: StagingRequest, error: str, *, of_site: bool = False, lost: str = "", full: bool = False
     ) -> None:
         request.has_failed = True
-        self._wants = {number: want for number, want in self._wants.items() if want[0] is not request}
-        for download in self._downloads.values():
-            download.waiting = [want for want in download.waiting if want[0] is not request]
+        self._drop_waits(lambda one: one is request)
         if isinstance(request, AnnouncedTask):
             return
         if request.worker is None:  # it is asked for again when the task begins, and said then
@@ -604,6 +642,10 @@ class Staging:
 
     def _tell(self, worker: StagingWorker, message: InputsStaged | OutputsStored) -> None:
         worker.send([message])
+
+
+def _say_nothing(_: object) -> None:
+    """In the place of what tells a server that knows no contents."""
 
 
 def sees(place: WorkDirectory) -> bool:

@@ -5,12 +5,15 @@ Rule: a request counts each of its files once, by where its bytes came from.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from bough.executor.worker_protocol import StageInputs, ToWorker
 from bough.model.ids import SpanId
 from bough.model.outcomes import Staged
 from bough.wire.file_messages import FindPeers, InputsAnnounced
+
+if TYPE_CHECKING:
+    from bough.executor.files.url_inputs import SeenUrl
 
 
 class StagingWorker(Protocol):
@@ -39,6 +42,8 @@ class StagingRequest:
         self.hits = self.peer_hits = self.misses = 0  # files
         self.announced: AnnouncedTask | None = None  # what was brought because it might come
         self.asked = 0  # times that the server was asked again
+        self.urls: dict[str, SeenUrl] = {}  # what was seen at its URLs
+        self.fetched: set[str] = set()  # of these: those that were fetched for it
 
     @property
     def element(self) -> tuple[int, int]:

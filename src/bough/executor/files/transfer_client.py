@@ -18,11 +18,16 @@ from bough.executor.files.shared_store import SHARED_LIMIT, SharedStore, store_f
 from bough.executor.files.transfer_protocol import (
     BringContent,
     ContentBrought,
+    Done,
+    FetchUrl,
     FromTransfers,
     KeepOutput,
     Listening,
+    Order,
     OutputSeen,
     ToTransfers,
+    UrlFetched,
+    UrlSeen,
     WantedContents,
     from_transfers_frames,
 )
@@ -64,6 +69,20 @@ def cache_options(told: ExecutorLifetime) -> CacheOptions:
     return usual._replace(shared=told.shared_dir, shared_limit=told.shared_size or SHARED_LIMIT)
 
 
+def _given_up(order: Order) -> FromTransfers:
+    """The answer to an order that no process will carry out."""
+    error = "transfer processes die again and again"
+    match order:
+        case BringContent():
+            return ContentBrought(order.number, error, of_site=True)
+        case KeepOutput():
+            return OutputSeen(order.number)
+        case FetchUrl():
+            return UrlFetched(order.number, error=error, of_site=True)
+        case _:
+            return UrlSeen(order.number, error=error, of_site=True)
+
+
 class Transfers:
     """See the module. `hear` takes what the process says; `address`: where it listens, empty: nowhere."""
 
@@ -82,13 +101,13 @@ class Transfers:
         self._address = address if options.peers else ""
         self._reader = reader
         self._hear = hear
-        self._orders: dict[int, BringContent | KeepOutput] = {}  # not answered
+        self._orders: dict[int, Order] = {}  # not answered
         self._wanted: dict[bytes, int] = {}
         self._process = HelperProcess(descriptors, self._run, from_transfers_frames, self._on_said, self._on_dead)
         self._deaths = 0
         self.is_beginning = False  # it was started, and will say where others can reach it
 
-    def order(self, order: BringContent | KeepOutput) -> None:
+    def order(self, order: Order) -> None:
         """Have something done that is answered under its number."""
         self._orders[order.number] = order
         if self._deaths >= _DEATHS:
@@ -134,7 +153,7 @@ class Transfers:
 
     def _on_said(self, messages: list[FromTransfers]) -> None:
         for message in messages:
-            if isinstance(message, ContentBrought | OutputSeen):
+            if isinstance(message, Done):
                 self._deaths = 0
                 self._orders.pop(message.number, None)
             elif isinstance(message, Listening):
@@ -155,14 +174,8 @@ class Transfers:
             self._hear([Listening()])
 
     def _give_up(self) -> None:
-        error = "transfer processes die again and again"
         orders, self._orders = list(self._orders.values()), {}
-        answers: list[FromTransfers] = [
-            ContentBrought(order.number, error, of_site=True)
-            if isinstance(order, BringContent)
-            else OutputSeen(order.number)
-            for order in orders
-        ]
+        answers = [_given_up(order) for order in orders]
         if answers:
             self._hear(answers)
 

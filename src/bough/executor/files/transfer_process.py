@@ -3,7 +3,8 @@
 It is a helper process of the executor, started with the first files that travel, with a thread for each transfer; so
 the executor's loop never waits for a disk, a digest or a peer. A content is looked for at the peers that were named, at
 others if these fail, in the site's shared store, and at the server; each goes on where the one before it has stopped.
-What came from elsewhere is put into the shared store, after the task has it.
+What came from elsewhere is put into the shared store, after the task has it. What is at a URL has no digest before it
+was read: it is fetched beside the contents (`url_fetching`), and kept under the digest that it turns out to have.
 
 Rules: a content is compared with its digest at its end; if it is something else the peers it came from are told of,
 and it is fetched again, from others. The process dies with its executor; what it has half brought is used by the next.
@@ -29,10 +30,12 @@ from bough.executor.files.transfer_protocol import (
     CacheEvents,
     CheckCopy,
     ContentBrought,
+    FetchUrl,
     FromTransfers,
     KeepOutput,
     Listening,
     ListShared,
+    LookUrl,
     MorePeers,
     NeedPeers,
     NeedPiece,
@@ -41,9 +44,11 @@ from bough.executor.files.transfer_protocol import (
     ServeAs,
     SharedEvents,
     ToTransfers,
+    UrlFetched,
     WantedContents,
     to_transfers_frames,
 )
+from bough.executor.files.url_fetching import UrlFetching
 from bough.executor.host.disk_space_wait import is_full
 from bough.movers.local import digest_of
 from bough.wire.file_messages import PIECE, FailedPeer, MovedContent, PeerHint
@@ -97,6 +102,7 @@ class TransferProcess:
         self._transfers: dict[int, _Transfer] = {}
         self._room = threading.BoundedSemaphore(_AT_ONCE)
         self._server: PeerServer | None = None
+        self._urls = UrlFetching(cache)
         cache.on_evicted = self._evicted
         if address:
             self._listen(address)
@@ -132,16 +138,26 @@ class TransferProcess:
                     found.inbox.put(message)
             case KeepOutput():
                 threading.Thread(target=self._keep, args=(message,), daemon=True).start()
+            case LookUrl():
+                self._urls.look(message, self._say)
+            case FetchUrl():
+                self._urls.fetch(message, self._keep_fetched)
+            case WantedContents():
+                self._cache.wanted.update(message.counts)
+                for digest in [digest for digest, count in message.counts if not count]:
+                    self._cache.wanted.pop(digest, None)
+            case CheckCopy() | ServeAs() | ListShared():
+                self._attend(message)
+
+    def _attend(self, message: CheckCopy | ServeAs | ListShared) -> None:
+        """Something about others that read what is here."""
+        match message:
             case CheckCopy():
                 threading.Thread(target=self._check, args=(message.digest,), daemon=True).start()
             case ServeAs():
                 self._serve(message)
             case ListShared():
                 threading.Thread(target=self._list_shared, daemon=True).start()
-            case WantedContents():
-                self._cache.wanted.update(message.counts)
-                for digest in [digest for digest, count in message.counts if not count]:
-                    self._cache.wanted.pop(digest, None)
 
     def _begin(self, order: BringContent) -> None:
         if self._server is not None:
@@ -180,6 +196,19 @@ class TransferProcess:
         if digest and self._cache.adopt(order.path, digest, order.size):
             self._say(CacheEvents(added=[(digest, order.size)]))
         self._say(OutputSeen(order.number, digest))
+
+    def _keep_fetched(self, came: UrlFetched, *, is_new: bool) -> None:
+        """What was at a URL is here, under its digest: for the task, and then for the site."""
+        if is_new and came.size <= self._cache.limit:
+            self._say(CacheEvents(added=[(came.digest, came.size)]))
+        self._say(came)
+        if is_new:
+            transfer = _Transfer(BringContent(came.number, came.digest, came.size))
+            try:
+                self._publish(transfer)
+            finally:
+                if transfer.claim is not None:
+                    transfer.claim.release()
 
     # --- bringing, in a thread of its own ----------------------------------------------------------
 

@@ -56,6 +56,20 @@ class KeepOutput(msgspec.Struct, frozen=True, array_like=True, tag="k"):
     size: int
 
 
+class LookUrl(msgspec.Struct, frozen=True, array_like=True, tag="lu"):
+    """See what is at a URL; answered by `UrlSeen`."""
+
+    number: int
+    url: str
+
+
+class FetchUrl(msgspec.Struct, frozen=True, array_like=True, tag="fu"):
+    """Fetch what is at a URL into the cache; answered by `UrlFetched`."""
+
+    number: int
+    url: str
+
+
 class CheckCopy(msgspec.Struct, frozen=True, array_like=True, tag="c"):
     """Compare a content with its digest, and drop it if it is something else."""
 
@@ -112,6 +126,30 @@ class OutputSeen(msgspec.Struct, frozen=True, array_like=True, tag="o"):
     digest: bytes = b""  # empty: it could not be read
 
 
+class UrlSeen(msgspec.Struct, frozen=True, array_like=True, tag="us"):
+    """What is at a URL now; `error`: that cannot be told."""
+
+    number: int
+    mark: bytes = b""  # empty: it has none
+    size: int = -1  # -1: not known
+    local: bool = False  # other hosts may find something else there
+    error: str = ""
+    of_site: bool = False
+    unable: bool = False  # this host lacks a package for the protocol
+
+
+class UrlFetched(msgspec.Struct, frozen=True, array_like=True, tag="uf"):
+    """What was at a URL is in the cache; `error`: it cannot be had."""
+
+    number: int
+    digest: bytes = b""
+    size: int = 0
+    mark: bytes = b""  # that it had before and after; empty: it had none, or changed
+    error: str = ""
+    of_site: bool = False
+    full: bool = False  # the disk is
+
+
 class CacheEvents(msgspec.Struct, frozen=True, array_like=True, tag="e"):
     """What came into the cache, and what went."""
 
@@ -127,8 +165,23 @@ class SharedEvents(msgspec.Struct, frozen=True, array_like=True, tag="se"):
     whole: bool = False
 
 
-ToTransfers = BringContent | MorePeers | OriginPiece | ServeAs | KeepOutput | CheckCopy | WantedContents | ListShared
-FromTransfers = Listening | NeedPeers | NeedPiece | ContentBrought | OutputSeen | CacheEvents | SharedEvents
+ToTransfers = (
+    BringContent
+    | MorePeers
+    | OriginPiece
+    | ServeAs
+    | KeepOutput
+    | LookUrl
+    | FetchUrl
+    | CheckCopy
+    | WantedContents
+    | ListShared
+)
+FromTransfers = (
+    Listening | NeedPeers | NeedPiece | ContentBrought | OutputSeen | UrlSeen | UrlFetched | CacheEvents | SharedEvents
+)
+Order = BringContent | KeepOutput | LookUrl | FetchUrl  # what is answered under its number
+Done = ContentBrought | OutputSeen | UrlSeen | UrlFetched  # the answers
 
 
 def to_transfers_frames() -> Frames[ToTransfers]:

@@ -1,17 +1,15 @@
-"""Files of a command that are at URLs: brought before it runs, sent when it has succeeded.
+"""Files of a command that are at URLs: given their names before it runs, sent when it has succeeded.
 
-What was brought is kept in a folder of the executor for the next tasks, as long as the URL tells the same of itself
-(`RemoteFile.mark`) and there is room; a task gets a link of its own to it. A task that needs what another one is
-fetching waits for that one. A file of the site's own storage (alpha:/data/x) is used where it lies. Rules: a command
-sees files and never a URL. What it writes for a URL has a place here until it has succeeded.
+What it reads is brought into the host's cache by the executor (`url_inputs`); the command gets a copy, or a link, that
+has the name of the URL's file. A file of the site's own storage (alpha:/data/x) is used where it lies. Rules: a command
+sees files and never a URL. What it writes for a URL has a place here until it has succeeded. No name leads out of the
+folder of its task.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Mapping
 from hashlib import blake2b
 
 from msgspec.structs import replace
@@ -22,9 +20,8 @@ from bough.executor.files.declared_outputs import remove
 from bough.model.commands.command import CommandCall, Part, TemplateSlot
 from bough.model.files import is_url, site_file
 from bough.model.outcomes import Output
-from bough.movers.remote_files import can_move, fetch, look, send
-
-LIMIT = 10 << 30  # bytes kept
+from bough.movers.local import put
+from bough.movers.remote_files import send
 
 
 def has_urls(call: CommandCall) -> bool:
@@ -38,8 +35,9 @@ class UrlFiles:
     def __init__(self, folder: str, call: CommandCall, name: str) -> None:
         self.reads = [path for path in call.reads if is_url(path)]
         self.writes = {slot: path for slot, path in call.writes.items() if is_url(path)}
-        self._cache = f"{folder}/urls"
-        self._mine = f"{self._cache}/tasks/{name}"
+        self._name = name
+        self._mine = f"{folder}/urls/{name}"
+        self._beside: set[str] = set()  # folders of this task where contents lie
         self.call = self._without(call)
         self.hidden = {
             slot: f"{self._mine}/out{number}/{_file_name(url)}"
@@ -54,9 +52,10 @@ class UrlFiles:
                 self.hidden[slot] = f"{folder}/.bough-{_digest(self._mine)}.{base[-200:]}"
         self.moved: dict[str, str] = {}  # URL -> where it lies here
 
-    def unmovable(self) -> list[str]:
-        """What is read here and cannot be fetched for want of a package."""
-        return [url for url in self.reads if not site_file(url)[0] and not can_move(url)]
+    @property
+    def wanted(self) -> list[str]:
+        """What is read and has to be brought."""
+        return [url for url in self.reads if not site_file(url)[0]]
 
     def _without(self, call: CommandCall) -> CommandCall:
         """The command with slots that are filled with whole paths, and without the URLs."""
@@ -81,56 +80,24 @@ class UrlFiles:
         for path in self.hidden.values():
             os.makedirs(os.path.dirname(path), exist_ok=True)
 
-    def take(self, url: str, content: str) -> None:
-        """A file that came by another way."""
-        self.moved[url] = self._place(url)
-        _link(content, self.moved[url])
+    def take(self, files: Mapping[str, str]) -> None:
+        """Give what was brought, by URL, its names; SiteError when a file of the site is not there, OSError.
 
-    def _place(self, url: str) -> str:
-        folder = f"{self._mine}/in{len(self.moved)}"
-        os.makedirs(folder, exist_ok=True)
-        return f"{folder}/{_file_name(url)}"
-
-    def bring(self) -> None:
-        """Fetch what is read; SiteError or UserError when it cannot be had, OSError when there is no room for it."""
-        for url in self.reads:
+        A content has its names on its own disk, where it can be linked.
+        """
+        for number, url in enumerate(self.reads):
             site, path = site_file(url)
             if site:
                 if not os.path.exists(path):
                     raise SiteError(f"{path} is not there at {site}")
                 self.moved[url] = path
-            elif url not in self.moved:
-                self._bring(url)
-
-    def _bring(self, url: str) -> None:
-        with _alone(f"{self._cache}/{_digest(url)}.lock"):
-            found = look(url)
-            kept = f"{self._cache}/{_digest(f'{url} {found.size} {found.mark}')}"
-            if not found.mark or not os.path.exists(kept):
-                came = fetch(url, kept)
-                os.chmod(kept, 0o444)
-                if found.mark and came[1:] != found[1:]:  # it changed in between: it is kept for this task only
-                    self.take(url, kept)
-                    os.unlink(kept)
-                    return
-            os.utime(kept)
-            self.take(url, kept)
-            self._make_room(kept)
-
-    def _make_room(self, newest: str) -> None:
-        """Delete what was not used for longest; who uses it has a link of its own."""
-        kept = [
-            (entry.stat().st_mtime_ns, entry.stat().st_size, entry.path)
-            for entry in os.scandir(self._cache)
-            if entry.is_file() and not entry.name.endswith((".lock", ".part"))
-        ]
-        total = sum(size for _, size, _ in kept)
-        for _, size, path in sorted(kept):
-            if total <= LIMIT:
-                return
-            if path != newest:
-                remove(path)
-                total -= size
+                continue
+            beside = f"{os.path.dirname(files[url])}/{self._name}"
+            if beside not in self._beside:
+                self._beside.add(beside)
+                remove(beside)
+            self.moved[url] = f"{beside}/in{number}/{_file_name(url)}"
+            put(files[url], self.moved[url])
 
     def missing(self) -> list[str]:
         """Outputs that were not written, as "slot (URL)"."""
@@ -151,6 +118,8 @@ class UrlFiles:
     def remove(self) -> None:
         """The attempt has ended."""
         remove(self._mine)
+        for folder in self._beside:
+            remove(folder)
         for slot in self._at_site:
             remove(self.hidden[slot])
 
@@ -164,23 +133,3 @@ def _file_name(url: str) -> str:
     name = url.partition("://")[2].partition("?")[0].rstrip("/").rpartition("/")[2]
     tidy = "".join(letter for letter in name if letter.isprintable() and letter not in "/\\")[-200:]
     return tidy if tidy.strip(".") else "file"
-
-
-def _link(content: str, place: str) -> None:
-    try:
-        os.link(content, place)
-    except OSError:  # too many links, or another file system
-        import shutil
-
-        shutil.copy(content, place)
-
-
-@contextlib.contextmanager
-def _alone(path: str) -> Iterator[None]:
-    """Hold a lock that all workers of the executor know."""
-    number = private.opener(path, os.O_RDWR | os.O_CREAT)
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(number)

@@ -109,6 +109,7 @@ class CommandRunner:
         self._stop = 0  # the element of the span behind the last one that is run here
         self._cwd = ""  # where this process is; empty: unknown
         self._urls: UrlFiles | None = None  # what the element that runs has at URLs
+        self._staged: Staged | None = None  # what was moved for it, if it is in no sandbox
         self._playpen: Playpen | None = None  # of the element that runs
         self._unpacked: Environment | None = None  # that the element that runs uses
         self._contents: dict[str, str] = {}  # of files that were brought: where they lie
@@ -146,7 +147,7 @@ class CommandRunner:
                 message = f"the command cannot be made: {one_line(error)}"
                 self._say_failed(run, index, Failure(Cause.NOT_STARTED, message))
                 continue
-            self._urls = None
+            self._urls = self._staged = None
             if call.reads or call.writes:
                 call = self._with_urls(call, sandbox_name(run.record, index, run.attempt))
             if directory:
@@ -199,9 +200,8 @@ class CommandRunner:
                 sandbox.remove()  # half of it would take the space that the next attempt needs
             self._not_started(run, index, error)
             return
-        except (SiteError, UserError) as error:
-            of_site = isinstance(error, SiteError) and error.transient
-            self._not_started(run, index, Unstartable(f"its input cannot be brought: {error}", of_site=of_site))
+        except (SiteError, UserError, OSError) as error:
+            self._not_started(run, index, _unstartable(error))
             return
         try:
             self._element(number, run, index, sandbox.call, sandbox)
@@ -264,11 +264,24 @@ class CommandRunner:
             return False
         if self._urls is None and not call.settings.playpen:
             return True
-        self._reports.say(StageInputs(number, run.span, index, []))  # the executor makes its folder
+        begun = time.perf_counter()
+        wanted = self._urls.wanted if self._urls is not None else []
+        self._reports.say(StageInputs(number, run.span, index, wanted))  # the executor makes its folder
         self._reports.flush()
-        if not isinstance(self._inbox.answer(number, index), InputsStaged):
+        answer = self._inbox.answer(number, index)
+        if not isinstance(answer, InputsStaged):
             return False
-        return self._urls is None or self._bring_urls(number, run, index, self._urls)
+        try:
+            _check_brought(answer)
+            if self._urls is not None:
+                self._urls.prepare()
+                self._urls.take(answer.files)
+        except (Unstartable, BoughError, OSError) as error:
+            self._not_started(run, index, _unstartable(error))
+            return False
+        if wanted:
+            self._staged = msgspec.structs.replace(answer.moved, stage_in=time.perf_counter() - begun)
+        return True
 
     def _find_inputs(self, number: int, run: RunSpan, index: int) -> bool:
         """Have declared inputs brought to their places that are not there; False when that cannot be, or was stopped.
@@ -296,23 +309,12 @@ class CommandRunner:
             return False
         return True
 
-    def _bring_urls(self, number: int, run: RunSpan, index: int, urls: UrlFiles) -> bool:
-        """Have what is at URLs brought; False when the command cannot start, or was stopped."""
-        try:
-            urls.prepare()
-            self.waiting.rest()
-            return do_beside(self._inbox, number, index, urls.bring)
-        except (BoughError, OSError) as error:
-            of_site = not isinstance(error, UserError) and not (isinstance(error, SiteError) and not error.transient)
-            self._not_started(run, index, Unstartable(f"its input cannot be brought: {error}", of_site=of_site))
-            return False
-
     def _bring(self, number: int, run: RunSpan, index: int, sandbox: Sandbox) -> Staged | None:
         """Have the files of a command brought; where they came from, None when it was stopped."""
         files: dict[str, str] = {}
         moved = Staged()
         folders: list[str] = []
-        urls = self._urls.unmovable() if self._urls is not None else []  # the server may be able to
+        urls = self._urls.wanted if self._urls is not None else []
         if sandbox.reads or urls:
             fresh = [one.local for one in sandbox.call.transfers if one.kind == "put"]
             self._reports.say(StageInputs(number, run.span, index, [*sandbox.reads, *urls], fresh))
@@ -320,17 +322,12 @@ class CommandRunner:
             answer = self._inbox.answer(number, index)
             if not isinstance(answer, InputsStaged):
                 return None
-            if answer.error:
-                why = f"its input cannot be brought: {answer.error}"
-                raise Unstartable(why, of_site=answer.of_site, lost=answer.lost, full=answer.full)
+            _check_brought(answer)
             files, folders, moved = answer.files, answer.folders, answer.moved
             self._contents = files
         if self._urls is not None:
             self._urls.prepare()
-            for url in urls:
-                self._urls.take(url, files.pop(url))
-            if not do_beside(self._inbox, number, index, self._urls.bring):
-                return None
+            self._urls.take({url: files.pop(url) for url in urls})
         sandbox.fill(files, folders)
         return moved
 
@@ -446,7 +443,7 @@ class CommandRunner:
             stderr=err,
             outputs=shown,
             ended_by=early.ended_by if isinstance(early, EndedEarly) else "",
-            staged=sandbox.staged if sandbox else None,
+            staged=sandbox.staged if sandbox else self._staged,
         )
         self._tell(run, index, failure, detail)
 
@@ -667,6 +664,22 @@ class CommandRunner:
             self._playpen.collect(outputs.hidden, self._attributes)
         missing = outputs.missing() if outputs else []
         return [*missing, *self._urls.missing()] if self._urls is not None else missing
+
+
+def _check_brought(answer: InputsStaged) -> None:
+    """Unstartable when inputs could not be brought."""
+    if answer.error:
+        why = f"its input cannot be brought: {answer.error}"
+        raise Unstartable(why, of_site=answer.of_site, lost=answer.lost, full=answer.full)
+
+
+def _unstartable(error: Exception) -> Unstartable:
+    """What a command's inputs at URLs ran into, as a reason not to start it."""
+    if isinstance(error, Unstartable):
+        return error
+    of_site = not isinstance(error, UserError) and not (isinstance(error, SiteError) and not error.transient)
+    full = isinstance(error, OSError) and is_full(error)
+    return Unstartable(f"its input cannot be brought: {error}", of_site=of_site, full=full)
 
 
 def _place_of(path: str, sandbox: Sandbox | None) -> str:

@@ -39,10 +39,11 @@ from bough.model.outcomes import Detail, Output
 from bough.model.tasks import Dep, Item, Kind, On, Page
 from bough.movers.content_store import IncomingContent
 from bough.movers.local import ContentCopy
+from bough.movers.peer_directory import SMALL
 from bough.server.files.file_permissions import FilePermissions, TaskOnExecutor, declared_inputs
 from bough.server.files.peer_sources import PeerSources
 from bough.server.files.stored_files import StoredFiles, os_error_text
-from bough.server.files.url_contents import UrlContents
+from bough.server.files.url_contents import Fetcher, SeenContent, UrlContents
 from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ClientPeer, DeferredRequest, ExecutorPeer, Handler
 from bough.server.temporary_files import TemporaryFiles
@@ -66,6 +67,7 @@ from bough.wire.file_messages import (
     OfferFiles,
     OfferPeer,
     PutPiece,
+    UrlState,
     WantFile,
     WriteBack,
     WrittenBack,
@@ -77,6 +79,7 @@ _MOST_EARLY = 1000  # inputs that are looked up while a submission is taken
 _PIECE_LIMIT: Seconds = 300.0  # for one piece
 _PATIENCE: Seconds = 10.0  # with a host that holds something and is not there
 _LOOK_AGAIN: Seconds = 0.2
+_ASK_AGAIN: Seconds = 10.0  # after which one that waits for what another fetches asks again: few requests are open
 _PULLS = 1 << 40  # requests of the server's own are numbered from here
 _MOST_FILES = 10_000  # outputs told in one answer
 _MOST_ANNOUNCED = 1000  # inputs of a task that are brought early
@@ -96,7 +99,7 @@ class FileRequests:
         self._sources = PeerSources(shell)
         shell.on_facts.append(self._hear_submissions)
         shell.perform[AnnounceInputs] = self.announce
-        self._urls = UrlContents(self._files, shell.info.folder("files"))
+        self._urls = UrlContents(self._files, shell.info.folder("files"), self._has_task)
         self._pieces: dict[tuple[PeerConnection, int, int], asyncio.Future[FilePiece]] = {}
         self._tasks: dict[PeerConnection, set[asyncio.Task[None]]] = {}
         self._uploads: dict[tuple[PeerConnection, bytes], _Upload] = {}
@@ -149,6 +152,7 @@ class FileRequests:
         executor = self._shell.peers.by_connection.get(peer)
         if executor is not None:
             self._sources.gone(executor.number)
+            self._urls.lost(executor.number)
         for task in self._tasks.pop(peer, set()):
             task.cancel()
         for place in [place for place in self._pieces if place[0] is peer]:  # others may wait for what comes from it
@@ -173,35 +177,110 @@ class FileRequests:
     # --- inputs of executors -----------------------------------------------------------------------
 
     async def _locate(self, executor: ExecutorPeer, want: WantFile) -> None:
-        files, permissions = self._files, self._permissions
         try:
-            task = permissions.task_of(executor.number, want.span, want.index)
-            folder = False
-            if permissions.is_value(task, want.path):
-                digest, _ = await files.bring_in(want.path)
-            elif is_url(want.path):
-                permissions.check_url(task, want.path)
-                digest = await self._urls.bring_in(want.path)
+            task = self._permissions.task_of(executor.number, want.span, want.index)
+            if is_url(want.path) and want.url is not None:
+                self._permissions.check_url(task, want.path)
+                answer = await self._locate_url(executor, task, want, want.url)
             else:
-                found = permissions.digest_of(task, want.path)
-                digest = found if found is not None else await self._bring_in(task, want.path)
-                folder = permissions.is_folder(task, want.path)
-            size = files.size_now(digest)  # a thread would cost more than looking
-            if size >= 0:
-                await files.refer(task.run, [digest], temporary=files.is_temporary(digest))
-            else:
-                size = await self._size_held(task, want.path, digest)
-                await files.refer(task.run, [digest], temporary=True)
-            self._identify(task.run, [(want.path, digest, size)])
-            fresh = not self._shell.queries.uses_caches
-            peers = [] if fresh else self._sources.hints(executor, digest, size)
-            wanted = self._shell.queries.waiting_readers(digest)
-            answer = FileLocated(want.request, digest, size, peers=peers, wanted=wanted, folder=folder, fresh=fresh)
+                answer = await self._locate_file(executor, task, want)
         except InputLost as error:
             answer = FileLocated(want.request, error=f"{want.path}: {error}", lost=True)
         except (BoughError, OSError) as error:
             answer = FileLocated(want.request, error=f"{want.path}: {os_error_text(error)}")
         executor.connection.send(answer)
+
+    async def _locate_file(self, executor: ExecutorPeer, task: TaskOnExecutor, want: WantFile) -> FileLocated:
+        files, permissions = self._files, self._permissions
+        folder = False
+        if permissions.is_value(task, want.path):
+            digest, _ = await files.bring_in(want.path)
+        elif is_url(want.path):
+            permissions.check_url(task, want.path)
+            digest = await self._urls.bring_in(want.path)
+        else:
+            found = permissions.digest_of(task, want.path)
+            digest = found if found is not None else await self._bring_in(task, want.path)
+            folder = permissions.is_folder(task, want.path)
+        size = files.size_now(digest)  # a thread would cost more than looking
+        if size < 0:
+            size = await self._size_held(task, want.path, digest)
+        located = await self._located(executor, task, want, digest, size)
+        return replace(located, folder=True) if folder else located
+
+    async def _located(
+        self,
+        executor: ExecutorPeer,
+        task: TaskOnExecutor,
+        want: WantFile,
+        digest: bytes,
+        size: int,
+        *,
+        is_there: bool = False,
+    ) -> FileLocated:
+        """The answer for a content that the store or a host has; `is_there`: the executor's host has it."""
+        files = self._files
+        temporary = not files.has(digest) or files.is_temporary(digest)
+        await files.refer(task.run, [digest], temporary=temporary)
+        self._identify(task.run, [(want.path, digest, size)])
+        fresh = not self._shell.queries.uses_caches
+        peers = [] if fresh or is_there else self._sources.hints(executor, digest, size)
+        wanted = self._shell.queries.waiting_readers(digest)
+        return FileLocated(want.request, digest, size, peers=peers, wanted=wanted, fresh=fresh)
+
+    # --- what is at URLs ---------------------------------------------------------------------------
+
+    async def _locate_url(
+        self, executor: ExecutorPeer, task: TaskOnExecutor, want: WantFile, seen: UrlState
+    ) -> FileLocated:
+        """Where what an executor has seen at a URL is to be had: from others, or from there."""
+        me = Fetcher(executor.number, want.span, want.index)
+        if len(seen.digest) == DIGEST:
+            await self._note_fetched(me, want.path, seen)
+            return await self._located(executor, task, want, seen.digest, seen.size, is_there=True)
+        fresh = not self._shell.queries.uses_caches
+        if fresh or not seen.mark:
+            return FileLocated(want.request, fetch=True, fresh=fresh)
+        until = self._shell.loop.time() + _ASK_AGAIN
+        while True:
+            known = self._urls.content(want.path, seen.mark)
+            if known is not None and self._is_to_be_had(executor, *known):
+                return await self._located(executor, task, want, *known)
+            if self._urls.begin(want.path, seen.mark, me):
+                return FileLocated(want.request, fetch=True)
+            if self._shell.loop.time() > until:
+                return FileLocated(want.request, again=True)
+            await self._urls.wait(want.path, seen.mark)
+            self._permissions.task_of(*me)  # it may have been cancelled meanwhile
+
+    async def _note_fetched(self, fetcher: Fetcher, url: str, seen: UrlState) -> None:
+        """An executor has fetched what is at a URL. It has reported the content before."""
+        turned = asyncio.Event()
+        self._shell.after_turn(turned.set)
+        await turned.wait()  # its host is known to hold it now
+        self._unreachable.discard(seen.digest)
+        self._urls.note(url, SeenContent(seen.mark, seen.digest, seen.size))
+        self._urls.end(url, fetcher)
+
+    def _has_task(self, one: Fetcher) -> bool:
+        """Whether an executor still has the task for which it fetches something."""
+        return self._shell.queries.attempt_of(*one) is not None
+
+    def _is_to_be_had(self, executor: ExecutorPeer, digest: bytes, size: int) -> bool:
+        """Whether an executor can have a content from others than its origin."""
+        queries = self._shell.queries
+        if self._files.has(digest) or queries.store_has(executor.hello.site, digest):
+            return True
+        if digest in self._unreachable:
+            return False
+        for holder in queries.holders_of(digest):
+            for number in holder.executors:
+                peer = self._shell.peers.executors.get(ExecutorId(number))
+                if peer is not None and (not peer.is_relay or (peer is executor and size >= SMALL)):
+                    return True  # of what is behind a relay, those behind the same one serve each other
+        return False
+
+    # --- inputs of tasks that may come -------------------------------------------------------------
 
     def announce(self, order: AnnounceInputs) -> None:
         """Tell a busy executor what a task that may come next reads."""
@@ -305,7 +384,7 @@ class FileRequests:
     def _content_of(self, path: str, digest: bytes) -> tuple[bytes, int] | None:
         """The content and size of an input: the one that its client has sent, or which it had when it was read here."""
         if not digest:
-            return self._files.content_seen(path)
+            return self._urls.last_content(path) if is_url(path) else self._files.content_seen(path)
         size = self._files.size_now(digest)
         return (digest, size) if size >= 0 else None
 

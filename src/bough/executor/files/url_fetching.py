@@ -1,0 +1,105 @@
+"""What the transfer process does about URLs: it looks at them, and fetches what is there into the host's cache.
+
+Rules: a file has no name in the cache before all of it has come and its digest is known; what came short, or too long,
+is removed and fetched again (`remote_files`). A mark is noted only if the URL had it before and after. Clients of
+fsspec belong to their thread, so there are a few threads that stay, and a slow fetch holds up no look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Protocol
+
+from bough.errors import BoughError, SiteError, UserError
+from bough.executor.files.host_cache import HostCache
+from bough.executor.files.transfer_protocol import FetchUrl, LookUrl, UrlFetched, UrlSeen
+from bough.executor.files.url_marks import UrlMarks
+from bough.executor.host.disk_space_wait import is_full
+from bough.movers.local import digest_of
+from bough.movers.remote_files import RemoteFile, can_move, fetch, is_local, look
+
+_LOOKS: Final = 16  # at once; a server elsewhere that does not answer has one for minutes
+_FETCHES: Final = 16
+
+
+class Fetched(Protocol):
+    """What is told that something was fetched; `is_new`: the cache had not had it."""
+
+    def __call__(self, came: UrlFetched, *, is_new: bool) -> None:
+        """Hear of it."""
+
+
+class UrlFetching:
+    """See the module."""
+
+    def __init__(self, cache: HostCache) -> None:
+        self._cache = cache
+        self._marks = UrlMarks(cache)
+        self._looking = ThreadPoolExecutor(_LOOKS, thread_name_prefix="looks")
+        self._fetching = ThreadPoolExecutor(_FETCHES, thread_name_prefix="fetches")
+
+    def look(self, order: LookUrl, say: Callable[[UrlSeen], None]) -> None:
+        """See what is at a URL, in a thread."""
+        self._looking.submit(lambda: say(self.seen(order)))
+
+    def fetch(self, order: FetchUrl, say: Fetched) -> None:
+        """Fetch what is at a URL, in a thread."""
+
+        def work() -> None:
+            came, is_new = self.fetched(order)
+            say(came, is_new=is_new)
+
+        self._fetching.submit(work)
+
+    def seen(self, order: LookUrl) -> UrlSeen:
+        """What is at a URL now."""
+        try:
+            found = look(order.url)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the task must be told
+            unable = isinstance(error, UserError) and not can_move(order.url)
+            return UrlSeen(order.number, error=_text(error), of_site=_is_of_site(error), unable=unable)
+        return UrlSeen(order.number, _mark(order.url, found), found.size, is_local(order.url))
+
+    def fetched(self, order: FetchUrl) -> tuple[UrlFetched, bool]:
+        """Fetch what is at a URL; and whether the cache had not had it."""
+        hidden = ""
+        try:
+            hidden = self._cache.new_file()
+            found = self._bring(order.url, hidden)
+            digest, size = digest_of(hidden), os.stat(hidden).st_size
+            is_new = self._cache.take_in(hidden, digest, size)
+            mark = _mark(order.url, found)
+            self._marks.note(mark, digest, size)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the task must be told
+            with contextlib.suppress(OSError):
+                os.unlink(hidden)
+            full = isinstance(error, OSError) and is_full(error)
+            return UrlFetched(order.number, error=_text(error), of_site=_is_of_site(error), full=full), False
+        return UrlFetched(order.number, digest, size, mark), is_new
+
+    def _bring(self, url: str, hidden: str) -> RemoteFile:
+        try:
+            return fetch(url, hidden, self._cache.limit)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._cache.make_space(b"")
+            return fetch(url, hidden, self._cache.limit)
+
+
+def _mark(url: str, found: RemoteFile) -> bytes:
+    return found.identity(url) if found.mark else b""
+
+
+def _is_of_site(error: Exception) -> bool:
+    """Whether it might go well on another host."""
+    return not isinstance(error, UserError) and not (isinstance(error, SiteError) and not error.transient)
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, BoughError):
+        return str(error)
+    return getattr(error, "strerror", "") or f"{type(error).__name__}: {error}"

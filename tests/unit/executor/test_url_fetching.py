@@ -1,0 +1,118 @@
+"""What the transfer process fetches from URLs: kept under its digest, whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bough.errors import SiteError
+from bough.executor.files import url_fetching
+from bough.executor.files.host_cache import HostCache
+from bough.executor.files.transfer_protocol import FetchUrl, LookUrl
+from bough.executor.files.url_fetching import UrlFetching
+from bough.executor.files.url_marks import UrlMarks
+from bough.movers import remote_files
+from bough.movers.remote_files import RemoteFile
+from bough.wire.file_messages import DIGEST
+
+pytest.importorskip("fsspec")
+
+
+def digest_of(data: bytes) -> bytes:
+    return blake2b(data, digest_size=DIGEST).digest()
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> HostCache:
+    return HostCache(str(tmp_path / "cache"), 1000)
+
+
+def left(cache: HostCache) -> list[str]:
+    """What lies beside contents and what belongs to the cache itself."""
+    known = {"ledger", "lock", "full", "urls", os.path.basename(cache.pins)}
+    return [name for name in os.listdir(cache.folder) if name not in known and len(name) != 2 * DIGEST]
+
+
+def test_a_file_is_kept_under_its_digest_and_known_by_its_mark(tmp_path: Path, cache: HostCache) -> None:
+    (tmp_path / "f.txt").write_bytes(b"data")
+    url, fetching = f"file://{tmp_path}/f.txt", UrlFetching(cache)
+    seen = fetching.seen(LookUrl(1, url))
+    assert (seen.number, seen.size, seen.local, seen.error) == (1, 4, True, "")
+    came, is_new = fetching.fetched(FetchUrl(2, url))
+    assert is_new
+    assert (came.number, came.digest, came.size, came.mark) == (2, digest_of(b"data"), 4, seen.mark)
+    assert cache.contents() == {came.digest: 4}
+    assert UrlMarks(cache).content(seen.mark) == (came.digest, 4)
+    assert fetching.fetched(FetchUrl(3, url)) == (type(came)(3, came.digest, 4, came.mark), False)
+    (tmp_path / "f.txt").write_bytes(b"changed")
+    assert UrlMarks(cache).content(fetching.seen(LookUrl(4, url)).mark) is None
+    assert fetching.fetched(FetchUrl(5, url))[0].digest == digest_of(b"changed")
+    assert left(cache) == []
+
+
+def test_what_is_bigger_than_the_cache_is_its_readers_alone(tmp_path: Path, cache: HostCache) -> None:
+    (tmp_path / "big").write_bytes(bytes(2000))
+    came, _ = UrlFetching(cache).fetched(FetchUrl(1, f"file://{tmp_path}/big"))
+    assert not cache.has(came.digest)
+    assert cache.pin(came.digest, "task", 2000)
+    assert left(cache) == []
+
+
+@pytest.mark.parametrize("came", [b"dat", b"data and more"])
+def test_what_comes_short_or_long_is_fetched_again_and_never_kept(
+    tmp_path: Path, cache: HostCache, monkeypatch: pytest.MonkeyPatch, came: bytes
+) -> None:
+    (tmp_path / "f.txt").write_bytes(b"data")
+    monkeypatch.setattr(remote_files, "_FIRST_PAUSE", 0.0)
+    get = remote_files._get
+
+    def spoil(url: str, hidden: str, size: int, most: int) -> None:
+        get(url, hidden, size, most)
+        Path(hidden).write_bytes(came)
+
+    monkeypatch.setattr(remote_files, "_get", spoil)
+    failed, _ = UrlFetching(cache).fetched(FetchUrl(1, f"file://{tmp_path}/f.txt"))
+    assert f"{len(came)} bytes came of 4" in failed.error
+    assert failed.of_site
+    assert (cache.contents(), left(cache)) == ({}, [])
+    monkeypatch.setattr(remote_files, "_get", get)
+    assert UrlFetching(cache).fetched(FetchUrl(2, f"file://{tmp_path}/f.txt"))[0].digest == digest_of(b"data")
+
+
+def test_a_full_disk_takes_what_nobody_needs_and_is_said_if_it_stays_full(
+    tmp_path: Path, cache: HostCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "old").write_bytes(b"old")
+    old, _ = UrlFetching(cache).fetched(FetchUrl(1, f"file://{tmp_path}/old"))
+
+    def full(url: str, path: str, most: int) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(url_fetching, "fetch", full)
+    failed, _ = UrlFetching(cache).fetched(FetchUrl(2, f"file://{tmp_path}/old"))
+    assert failed.full
+    assert not cache.has(old.digest)
+    assert left(cache) == []
+
+
+@pytest.mark.parametrize(("transient", "of_site"), [(True, True), (False, False)])
+def test_what_may_go_well_elsewhere_is_said(
+    cache: HostCache, monkeypatch: pytest.MonkeyPatch, transient: bool, of_site: bool
+) -> None:
+    def fail(url: str) -> RemoteFile:
+        raise SiteError(f"{url}: no", transient=transient)
+
+    monkeypatch.setattr(url_fetching, "look", fail)
+    seen = UrlFetching(cache).seen(LookUrl(1, "http://h/x"))
+    assert (seen.error, seen.of_site, seen.unable) == ("http://h/x: no", of_site, False)
+
+
+def test_a_protocol_that_this_host_does_not_speak_is_for_the_server(cache: HostCache) -> None:
+    seen = UrlFetching(cache).seen(LookUrl(1, "nope://h/x"))
+    assert seen.unable
+    assert "Protocol not known: nope" in seen.error
