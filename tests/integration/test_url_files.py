@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -44,7 +46,21 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UrlServers]:
         os.environ.clear()
         os.environ.update(before)
     finally:
+        collect_clients()
         made.stop()
+
+
+def collect_clients() -> None:
+    """Have the clients of fsspec collected now: later that would be blamed on some other test."""
+    from fsspec.implementations.http import HTTPFileSystem
+    from s3fs import S3FileSystem
+
+    HTTPFileSystem.clear_instance_cache()
+    S3FileSystem.clear_instance_cache()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(3):
+            gc.collect()
 
 
 @pytest.fixture
