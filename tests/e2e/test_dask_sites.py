@@ -51,6 +51,7 @@ class DaskCluster:
         until(lambda: is_listening(self.port), "the scheduler of Dask", story=self.said)
         for _ in range(workers):
             self.add_worker()
+        until(lambda: self.said().count("Registered to:") >= workers, "the workers of Dask", story=self.said)
 
     def _start(self, *words: str, before: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
         with open(self.folder / "log", "ab") as log:
