@@ -236,8 +236,11 @@ class DataView(Protocol):
     def most_here(self, executor: ExecutorView, accept: Callable[[DataMatch], bool] | None = None) -> DataMatch | None:
         """As `best_here`, of the tasks of whose input no other place has more."""
 
-    def some_here(self, executor: ExecutorView, most: int) -> list[DataMatch]:
-        """Some tasks that have input where an executor is and could go there now; the biggest contents first."""
+    def some_here(self, executor: ExecutorView, most: int, *, unchecked: bool = False) -> list[DataMatch]:
+        """Some tasks that have input where an executor is and could go there now; the biggest contents first.
+
+        `unchecked`: whether they could is not looked at; who chooses one asks `could_go`.
+        """
 
     def place_name(self, executor: ExecutorView) -> str:
         """The name of the place where an executor is, as holders are named; empty: it has none yet."""

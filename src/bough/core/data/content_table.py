@@ -41,6 +41,7 @@ class ContentTable:
         places, mask = self._places, self._mask
         starts_with = self._digests.startswith  # compares in place: a slice would be a copy
         found: list[int] = []
+        note = found.append
         for digest in digests:
             at = hash(digest) & mask
             number = places[at]
@@ -50,7 +51,7 @@ class ContentTable:
                     break
                 at = at + 1 & mask
                 number = places[at]
-            found.append(number)
+            note(number)
         return found
 
     def add(self, digest: bytes, size: int) -> int:

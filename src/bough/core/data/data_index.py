@@ -82,7 +82,7 @@ class Rate:
 class HostRecord:
     """A host that has executors, and what its cache holds."""
 
-    __slots__ = ("_came", "executors", "held", "held_bytes", "host", "is_listed", "number", "rates", "site")
+    __slots__ = ("_came", "_fastest", "executors", "held", "held_bytes", "host", "is_listed", "number", "rates", "site")
 
     def __init__(self, number: int, site: str, host: str) -> None:
         self.number = number
@@ -94,6 +94,14 @@ class HostRecord:
         self.held_bytes = 0
         self.rates: dict[str, Rate] = {}  # by the host that sent, or `ORIGIN`
         self._came = array("I")  # contents, some of which may have left again, or be there twice
+        self._fastest: float | None = None  # None: to be looked up
+
+    @property
+    def fastest(self) -> float:
+        """Bytes a second from the fastest of those that sent to it; 0: unknown."""
+        if self._fastest is None:
+            self._fastest = max([rate.rate for rate in self.rates.values()], default=0.0)
+        return self._fastest
 
     @property
     def is_store(self) -> bool:
@@ -118,6 +126,7 @@ class HostRecord:
 
     def note_rate(self, source: str, count: int, seconds: Seconds) -> None:
         """Take in one transfer to it."""
+        self._fastest = None
         rate = self.rates.get(source)
         if rate is None:
             if len(self.rates) >= _MOST_SOURCES:
@@ -418,7 +427,7 @@ class DataIndex:
             if type(holders) is int:
                 if holders == number:
                     continue
-                all_holders[content] = number if holders < 0 else (holders, number)
+                all_holders[content] = (holders, number) if holders >= 0 else number
             elif type(holders) is tuple:
                 if number in holders:
                     continue
@@ -449,17 +458,19 @@ class DataIndex:
         last: list[int] = []  # that nobody holds any more
         for content in contents:
             holders = all_holders[content] if content >= 0 else _NOBODY
-            if type(holders) is int:
+            if type(holders) is tuple:
+                if number not in holders:
+                    continue
+                if len(holders) == 2:
+                    all_holders[content] = holders[holders[0] == number]
+                else:
+                    at = holders.index(number)
+                    all_holders[content] = holders[:at] + holders[at + 1 :]
+            elif type(holders) is int:
                 if holders != number:
                     continue
                 all_holders[content] = _NOBODY
                 last.append(content)
-            elif type(holders) is tuple:
-                if number not in holders:
-                    continue
-                at = holders.index(number)
-                left = holders[:at] + holders[at + 1 :]
-                all_holders[content] = left if len(left) > 1 else left[0]
             elif not self.holds(content, number):
                 continue
             else:

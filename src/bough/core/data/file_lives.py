@@ -43,9 +43,9 @@ class FileLives:
     def read(self, files: Iterable[int]) -> list[int]:
         """An element that reads these has succeeded; those that nobody is to read any more."""
         unread, over = self.unread, []
+        count = len(unread)
         for file in files:
-            left = unread[file] if file < len(unread) else 0
-            if left:
+            if file < count and (left := unread[file]):
                 unread[file] = left - 1
                 if left == 1:
                     over.append(file)

@@ -302,18 +302,21 @@ class StateDataView:
             affinity.outdone.note(place.name, affinity.wanted_at(place), better)
         return found
 
-    def some_here(self, executor: ExecutorView, most: int) -> list[DataMatch]:
+    def some_here(self, executor: ExecutorView, most: int, *, unchecked: bool = False) -> list[DataMatch]:
         """Some tasks that have input where an executor is and could go there now."""
         affinity, record = self._affinity, self._state.executors[executor.id]
-        place = affinity.place_of(record) if self.has_room(executor) else None
+        place = affinity.place_of(record) if unchecked or self.has_room(executor) else None
         found: list[DataMatch] = []
-        if place is not None:
-            for units in affinity.candidates(place):
-                for unit in units:
-                    if self._could_go(unit, record):
-                        found.append(DataMatch(unit, affinity.here(unit, place), unit.total))
-                        if len(found) >= most:
-                            return found
+        if place is None:
+            return found
+        here, left = affinity.here, most
+        for units in affinity.candidates(place):
+            for unit in units:
+                if unchecked or self._could_go(unit, record):
+                    found.append(DataMatch(unit, here(unit, place), unit.total))
+                    left -= 1
+                    if not left:
+                        return found
         return found
 
     def place_name(self, executor: ExecutorView) -> str:
@@ -323,10 +326,7 @@ class StateDataView:
 
     def rate_to(self, executor: ExecutorView) -> float:
         """Bytes a second that travelled to the host of an executor."""
-        data = self._state.data
-        host = data.host_of(self._state.executors[executor.id])
-        own = max([rate.rate for rate in host.rates.values()]) if host is not None and host.rates else 0.0
-        return own or max([rate.rate for rate in data.rates.values()], default=0.0)
+        return self._affinity.rate_to(self._state.executors[executor.id])
 
     def candidates(self, most: int) -> list[DataTask]:
         """The first ready tasks, with and without inputs, in order of submission."""

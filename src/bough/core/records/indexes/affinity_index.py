@@ -23,7 +23,6 @@ from array import array
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from heapq import heapify, heappop, heappush
 from itertools import count, islice
 from math import inf
 from typing import Final
@@ -51,11 +50,13 @@ _WAITING: Final = 1024  # tasks that a policy may walk through in one turn
 _CONTENT: Final = 0xFFFFFFFF  # the bits of a key that say the content
 _ORDER_BITS: Final = 72  # of a key: the content, and how late it came
 _LATEST: Final = 1 << 40  # contents that can be told apart by when they came
-_FRONT: Final = 1024  # keys of a place that are sorted
+_FRONT: Final = 32  # keys of a place that are sorted at least, if there are so many
+_PART: Final = 8  # of the others, this part is sorted at a time
 _SLACK: Final = 64  # stale entries that a heap may have, besides as many as valid ones
 _NO_FILES: Final[array[int]] = array("I")
 _NO_UNITS: Final[list[Unit]] = []
 _UNKNOWN: Final = 0xFFFFFFFF
+_ASK: Final = -1.0
 
 
 class Unit:
@@ -91,9 +92,9 @@ class Unit:
 class Place:
     """A host or a site, and what it holds that is wanted; see the module.
 
-    The keys of contents are in order: see `AffinityIndex._offer`. The first are at the end of a sorted list, where it
-    costs nothing to take them away; of very many, the others are in a heap. Keys of contents that are not in `listed`
-    are stale.
+    The keys of contents have an order: see `AffinityIndex._offer`. Only the first are sorted, at the end of a list,
+    where it costs nothing to take them away. The others are sorted when it is their turn: most leave before that, and
+    each comparison is a look into cold memory. Keys of contents that are not in `listed` are stale.
     """
 
     __slots__ = ("_rest", "hosts", "listed", "name", "only", "wanted")
@@ -104,36 +105,54 @@ class Place:
         self.only = -1  # the number of its host, if it has one
         self.listed: set[int] = set()  # the contents that it holds and that count
         self.wanted: list[int] = []  # their keys, ascending
-        self._rest: list[int] = []  # a heap of keys (negated) that are below all of `wanted`
+        self._rest: list[int] = []  # keys that are below all of `wanted`, in no order
+
+    @property
+    def count(self) -> int:
+        """How many keys it has, with stale ones."""
+        return len(self.wanted) + len(self._rest)
 
     def add(self, content: int, key: int) -> None:
         """It holds a content that is wanted."""
         wanted, listed, rest = self.wanted, self.listed, self._rest
         listed.add(content)
-        if rest and key < -rest[0]:
-            heappush(rest, -key)
-        elif wanted and key < wanted[0]:
-            wanted.insert(0, key)  # as what counts files gains them: the last comes last
-        else:
+        if wanted and key < wanted[0] and (rest or len(wanted) >= _FRONT):
+            rest.append(key)
+        elif wanted or not rest:
             insort(wanted, key)
+            if len(wanted) > 2 * _FRONT + len(rest) // _PART:
+                half = len(wanted) // 2
+                rest += wanted[:half]
+                del wanted[:half]
+        else:
+            rest.append(key)
+            self._sort_next()
         if len(wanted) + len(rest) > 2 * len(listed) + _SLACK:
             wanted[:] = [key for key in wanted if key & _CONTENT in listed]
-            rest[:] = [key for key in rest if -key & _CONTENT in listed]
-            heapify(rest)
-        if len(wanted) > _FRONT:
-            for lower in wanted[: _FRONT // 2]:
-                heappush(rest, -lower)
-            del wanted[: _FRONT // 2]
+            rest[:] = [key for key in rest if key & _CONTENT in listed]
+            if rest and len(wanted) < _CONTENTS:
+                self._sort_next()
 
-    def drop_first(self) -> None:
-        """What comes first does not count."""
-        wanted = self.wanted
-        self.listed.discard(wanted.pop() & _CONTENT)
-        rest, listed = self._rest, self.listed
-        while rest and len(wanted) < _CONTENTS:
-            key = -heappop(rest)
-            if key & _CONTENT in listed:
-                wanted.insert(0, key)
+    def _sort_next(self) -> None:
+        """Sort the first of the others: so large a part of them that each is compared with few in all."""
+        rest = self._rest
+        rest.sort()
+        first = max(0, len(rest) - max(_FRONT, len(rest) // _PART))
+        self.wanted[:0] = rest[first:]
+        del rest[first:]
+
+    def drop_first(self, wanting: array[int]) -> None:
+        """Forget what stands first and is not held any more, or read by nobody; `wanting`: readers by content."""
+        wanted, listed = self.wanted, self.listed
+        while wanted:
+            content = wanted[-1] & _CONTENT
+            if content in listed:
+                if wanting[content] > 0:
+                    return
+                listed.discard(content)
+            del wanted[-1]
+            if len(wanted) < _CONTENTS and self._rest:
+                self._sort_next()
 
 
 class AffinityIndex:
@@ -184,9 +203,7 @@ class AffinityIndex:
         # by executor: when it took something last, the sum of the gaps, how many, when it may ask next
         self._gaps: dict[int, list[float]] = {}
         self._expected: list[tuple[float, int]] = []  # when an executor may ask next; sorted, but for those that moved
-        self._soonest: dict[
-            int, float
-        ] = {}  # by host: when an executor there may ask next; looked up when it is needed
+        self._soonest: list[float] = []  # by host: when an executor there may ask next; `_ASK`: to be looked up
         self._moved: dict[int, float] = {}  # by executor: when it was expected; see `_sort_expected`
         data.listener = self
         self._make_room()
@@ -423,7 +440,10 @@ class AffinityIndex:
 
     def on_executor(self, host: HostRecord, executor: int) -> None:
         """An executor joined a host, or left it."""
-        self._soonest.pop(host.number, None)
+        soonest = self._soonest
+        if len(soonest) < len(self.data.by_number):
+            soonest += [_ASK] * (len(self.data.by_number) - len(soonest))
+        soonest[host.number] = _ASK
         self._where.pop(executor, None)
 
     def on_executor_left(self, executor: int) -> None:
@@ -511,10 +531,7 @@ class AffinityIndex:
         if number in self._where or self.place_of(executor) is not None:
             host = self._where[number][0]
             there = self.data.by_number[host]
-            if there is not None and len(there.executors) == 1:
-                self._soonest[host] = expected
-            else:
-                self._soonest.pop(host, None)
+            self._soonest[host] = expected if there is not None and len(there.executors) == 1 else _ASK
 
     def _sort_expected(self) -> None:
         """Put those that asked since it was last looked where they belong now."""
@@ -655,11 +672,7 @@ class AffinityIndex:
     def candidates(self, place: Place) -> Iterator[list[Unit]]:
         """Tasks that read the first contents of a place and were ready when last met, content by content."""
         wanted, listed, wanting, all_readers = place.wanted, place.listed, self._wanting, self._readers
-        while wanted:
-            content = wanted[-1] & _CONTENT
-            if content in listed and wanting[content] > 0:
-                break
-            place.drop_first()
+        place.drop_first(wanting)
         for key in wanted[: -_CONTENTS - 1 : -1]:
             content = key & _CONTENT
             if content in listed and (count := wanting[content]) > 0:
@@ -767,9 +780,26 @@ class AffinityIndex:
 
     def better_host(self, unit: Unit, here: int) -> int:
         """A host that holds more of a task's input than so much, below 0: none does; see `most_held`."""
+        if here > 0 and self._is_spread(unit, here):
+            return -1
         scores = self.held_by_hosts(unit)
         best = max(scores, key=scores.__getitem__, default=-1)
         return best if best >= 0 and scores[best] > here else -1
+
+    def _is_spread(self, unit: Unit, most: int) -> bool:
+        """Whether no host has two contents of a task's input, nor one that counts for more than so much: as mostly."""
+        data, sizes, per_file = self.data, None if self.by_files else self.data.contents.sizes, self._per_file
+        all_holders, seen = data.holders_by_content, set[int]()
+        for content in self.contents_of(unit):
+            holders = all_holders[content]
+            if type(holders) is not tuple:
+                holders = data.some_holders(content, _NAMED)
+                if not holders:
+                    continue
+            if not seen.isdisjoint(holders) or (sizes is not None and (sizes[content] + per_file or 1) > most):
+                return False
+            seen.update(holders)
+        return True
 
     @property
     def by_site(self) -> bool:
@@ -801,26 +831,36 @@ class AffinityIndex:
                 scores.pop(store.number, None)
         return scores
 
-    def soonest_cost(self, unit: Unit, except_at: Place | None, rate: float, now: Seconds, latest: Seconds) -> float:
+    def soonest_cost(  # noqa: C901 called for every task that data-conscious compares
+        self, unit: Unit, except_at: Place | None, rate: float, now: Seconds, latest: Seconds
+    ) -> float:
         """The least of the time until a holder may ask for work, up to `latest`, and `rate` for all it has not."""
         scores: dict[int, int] = {}  # by host that may ask in time: how much it has
         data, soonest = self.data, self._soonest
-        all_holders = data.holders_by_content
+        all_holders, when_at = data.holders_by_content, soonest.__getitem__
+        sizes, per_file = None if self.by_files else data.contents.sizes, self._per_file
         for content in self.contents_of(unit):
             holders = all_holders[content]
             if type(holders) is not tuple or len(holders) > _COSTED:
                 holders = data.some_holders(content, _COSTED)
+                if not holders:
+                    continue
+            if min(map(when_at, holders)) > latest:
+                continue  # as mostly: few of very many executors ask soon
+            weight = 1 if sizes is None else sizes[content] + per_file or 1
             for host in holders:
-                when = soonest.get(host)
-                if when is None:
-                    when = self._soonest_at(host)
-                if when <= latest:
-                    scores[host] = scores.get(host, 0) + self.weight(content)
+                if soonest[host] <= latest:
+                    scores[host] = scores[host] + weight if host in scores else weight
         least, total = inf, unit.total
         excepted: Collection[int] = except_at.hosts if except_at is not None else ()
         for host, here in scores.items():
-            if host not in excepted:
-                least = min(least, max(0.0, soonest[host] - now) + (total - here) * rate)
+            if host in excepted:
+                continue
+            when = soonest[host]
+            if when < 0:
+                when = self._soonest_at(host)
+            if when <= latest:
+                least = min(least, (total - here) * rate + (when - now if when > now else 0.0))
         return least
 
     def _soonest_at(self, number: int) -> Seconds:
@@ -844,6 +884,13 @@ class AffinityIndex:
         """When an executor may ask for work next."""
         known = self._gaps.get(executor)
         return max(now, known[3]) if known is not None else now
+
+    def rate_to(self, executor: ExecutorRecord) -> float:
+        """Bytes a second that travelled to the host of an executor, or else to any; 0: nothing did yet."""
+        data, known = self.data, self._where.get(executor.id)
+        host = data.by_number[known[0]] if known is not None else data.host_of(executor)
+        own = host.fastest if host is not None else 0.0
+        return own or max([rate.rate for rate in data.rates.values()], default=0.0)
 
     def arrivals(self, most: int, now: Seconds) -> list[tuple[Seconds, ExecutorRecord]]:
         """The executors that may ask next."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from operator import itemgetter
 from typing import Annotated
 
 import msgspec
@@ -30,7 +31,9 @@ from bough.policy.data_scheduling import in_turn, overdue, plain_first, wish_for
 from bough.policy.interface import DataMatch, DataNeeds, DataTask, DataView, ExecutorView, Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order
 
+_HERE = itemgetter(1)  # of a match
 _LOCAL = 3  # tasks with data where an executor is that are compared
+Others = tuple[Seconds | None, Seconds]  # when the first and the last of them ask for work next; None: there are none
 _Weight = Annotated[float, Meta(ge=0, le=1e9)]
 
 
@@ -67,49 +70,56 @@ class DataConscious(msgspec.Struct, frozen=True):
         yield from in_turn(view, data, data.best_here, waits=True)
         next_ones = data.next_arrivals(self.arrivals + 1)
         for executor in view.executors():
-            while data.has_room(executor) and (task := self._best(view, data, executor, next_ones)) is not None:
+            others = _first_and_last(next_ones, executor)
+            while (task := self._best(view, data, executor, others)) is not None:
                 yield wish_for(task, executor)
+                if not data.has_room(executor):
+                    break
         yield from plain_first(view)
 
-    def _best(
-        self, view: View, data: DataView, executor: ExecutorView, next_ones: list[tuple[Seconds, ExecutorView]]
+    def _best(self, view: View, data: DataView, executor: ExecutorView, others: Others) -> DataTask | None:
+        found = data.some_here(executor, _LOCAL, unchecked=True)
+        if found:
+            best = self._cheapest(view, data, executor, others, found)
+            chosen = [best] if best is not None else [task for task, _, _ in found]
+            if all(data.could_go(task, executor) for task in chosen):
+                return best
+            found = data.some_here(executor, _LOCAL)
+        if found:
+            return self._cheapest(view, data, executor, others, found)
+        unheld = data.unheld(executor)
+        if unheld is not None:
+            return unheld
+        some = islice(data.waiting(), self.window)
+        anywhere = [data.match(task, executor) for task in some if data.could_go(task, executor)]
+        return self._cheapest(view, data, executor, others, anywhere)
+
+    def _cheapest(
+        self, view: View, data: DataView, executor: ExecutorView, others: Others, found: list[DataMatch]
     ) -> DataTask | None:
-        found: Iterable[DataMatch] = sorted(data.some_here(executor, _LOCAL), key=_most_here)
-        if not found:
-            unheld = data.unheld(executor)
-            if unheld is not None:
-                return unheld
-            some = islice(data.waiting(), self.window)
-            found = (data.match(task, executor) for task in some if data.could_go(task, executor))
+        """The one of some tasks with the highest priority, if that is not below 0."""
+        found.sort(key=_HERE, reverse=True)
+        first, last = others
         best: DataTask | None = None
         most, now, rate = 0.0, view.now, self.penalty / (data.rate_to(executor) or self.rate)
-        first, last = _first_and_last(next_ones, executor)
         for task, here, total in found:
-            waited = self.age * (now - task.since) / self.latency + self.dependents * task.work.dependents_count
+            waited = self.age * (now - task.since) / self.latency
+            if self.dependents:
+                waited += self.dependents * task.work.dependents_count
             cost_here = (total - here) * rate
             later = first - now + total * rate if first is not None else cost_here
             priority = self.affinity * (later - cost_here) + waited
             if priority < most or (priority == most and best is not None):
                 continue  # what holders elsewhere would cost can only lower it
-            if first is not None:
-                later = min(later, data.cost_elsewhere(task, executor, rate, last))
-                priority = self.affinity * (later - cost_here) + waited
+            if first is not None and (elsewhere := data.cost_elsewhere(task, executor, rate, last)) < later:
+                priority = self.affinity * (elsewhere - cost_here) + waited
             if priority > most or (priority == most and best is None):
                 best, most = task, priority
         return best
 
 
-def _most_here(found: DataMatch) -> float:
-    return -found.here
-
-
-def _first_and_last(
-    next_ones: list[tuple[Seconds, ExecutorView]], executor: ExecutorView
-) -> tuple[Seconds | None, Seconds]:
+def _first_and_last(next_ones: list[tuple[Seconds, ExecutorView]], executor: ExecutorView) -> Others:
     """When the first and the last of those that ask next come, apart from one executor."""
-    at, end = 0, len(next_ones) - 1
-    if end >= 0 and next_ones[at][1].id == executor.id:
-        at += 1
-    if end >= at and next_ones[end][1].id == executor.id:
-        end -= 1
-    return (next_ones[at][0], next_ones[end][0]) if at <= end else (None, 0.0)
+    if next_ones and executor.id in (next_ones[0][1].id, next_ones[-1][1].id):
+        next_ones = [one for one in next_ones if one[1].id != executor.id]
+    return (next_ones[0][0], next_ones[-1][0]) if next_ones else (None, 0.0)
