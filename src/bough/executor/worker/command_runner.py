@@ -23,8 +23,8 @@ import msgspec
 
 from bough import private
 from bough.errors import BadValue, BoughError, SiteError, UserError
-from bough.executor.files.declared_outputs import Outputs
-from bough.executor.files.sandbox import Sandbox, aside_of, sandbox_name
+from bough.executor.files.command_files.declared_outputs import Outputs
+from bough.executor.files.command_files.sandbox import Sandbox, aside_of, sandbox_name
 from bough.executor.host.disk_space_wait import is_full, lacks_space
 from bough.executor.host.processes import Unstartable, kill_group
 from bough.executor.reports import are_long
@@ -62,9 +62,9 @@ from bough.wire.executor_messages import RunSpan
 from bough.wire.file_messages import HeldOutputs
 
 if TYPE_CHECKING:
-    from bough.executor.files.host_folders import Environment
-    from bough.executor.files.playpen import Playpen
-    from bough.executor.files.url_files import UrlFiles
+    from bough.executor.files.command_files.host_folders import Environment
+    from bough.executor.files.command_files.playpen import Playpen
+    from bough.executor.files.command_files.url_files import UrlFiles
 
 _UNMOVED: Mapping[str, str] = MappingProxyType({})
 _RESET = [int(number) for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM)]
@@ -228,8 +228,8 @@ class CommandRunner:
         if not settings.environment and not settings.playpen:
             return call
         folder = os.path.dirname(os.path.dirname(self._sandboxes))
-        if settings.environment:
-            from bough.executor.files.host_folders import host_folder, unpacked_environment  # few commands have one
+        if settings.environment:  # few commands have one
+            from bough.executor.files.command_files.host_folders import host_folder, unpacked_environment
 
             archive = self._contents.get(settings.environment, settings.environment)
             try:
@@ -239,7 +239,7 @@ class CommandRunner:
             both = "\n".join(filter(None, (self._unpacked.setup, settings.setup)))
             call = msgspec.structs.replace(call, settings=msgspec.structs.replace(settings, setup=both))
         if settings.playpen:
-            from bough.executor.files.playpen import Playpen
+            from bough.executor.files.command_files.playpen import Playpen
 
             self._playpen = Playpen(folder, call, sandbox_name(run.record, index, run.attempt))
             self._playpen.prepare(sandbox.place if sandbox else str, self._attributes)
@@ -251,7 +251,7 @@ class CommandRunner:
         """A command as it is run: what it has at URLs is looked after separately."""
         if not any(":/" in path for path in (*call.reads, *call.writes.values())):
             return call
-        from bough.executor.files.url_files import UrlFiles, has_urls  # few commands have some
+        from bough.executor.files.command_files.url_files import UrlFiles, has_urls  # few commands have some
 
         if not has_urls(call):
             return call
@@ -301,7 +301,7 @@ class CommandRunner:
             if answer.error:
                 why = f"its input is not in its place and cannot be brought: {answer.error}"
                 raise Unstartable(why, of_site=answer.of_site, lost=answer.lost, full=answer.full)
-            from bough.executor.files.missing_inputs import put_in_places  # few commands miss some
+            from bough.executor.files.command_files.missing_inputs import put_in_places  # few commands miss some
 
             put_in_places(answer.files, answer.folders, (run.record, index, run.attempt))
         except Unstartable as error:
