@@ -535,7 +535,7 @@ class ServerProcess:
 
     def last_words(self) -> str:
         """The last line the server wrote to its log in this run."""
-        from bough.api.futures.task import last_line
+        from bough.api.futures.endings import last_line
 
         try:
             with open(self.log, "rb") as file:
