@@ -9,7 +9,13 @@ import pytest
 
 from bough.errors import SiteError, UserError
 from bough.executor.host.processes import Unstartable
-from bough.executor.worker.command_failures import exit_message, failure_of, not_started, unstartable, with_stderr
+from bough.executor.worker.commands.command_failures import (
+    exit_message,
+    failure_of,
+    not_started,
+    unstartable,
+    with_stderr,
+)
 from bough.model.outcomes import Cause, Failure
 
 

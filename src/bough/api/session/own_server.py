@@ -22,7 +22,7 @@ from bough.api.client.connection import refusal
 from bough.api.session.detached_process import DetachedProcess
 from bough.errors import PeerLost, SiteError, UnknownName, UserError, did_you_mean
 from bough.model.sites.site_specs import SiteSpec
-from bough.stores.store_lock import is_held
+from bough.stores.folder.store_lock import is_held
 from bough.transport import home
 from bough.transport.access import UNIX, find_access
 from bough.transport.dial import dial

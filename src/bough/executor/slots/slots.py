@@ -492,7 +492,7 @@ class Slots:
     def _preload(self, run: RunSpan) -> None:
         """Import once, before the fork, what every worker would import for this."""
         if run.kind == Kind.COMMAND:
-            import bough.executor.worker.command_runner  # noqa: F401
+            import bough.executor.worker.commands.command_runner  # noqa: F401
         elif b"cloudpickle" in self.blobs.get(run.body, b""):
             import cloudpickle  # noqa: F401
 

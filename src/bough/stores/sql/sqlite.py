@@ -17,10 +17,10 @@ from bough import private
 from bough.errors import StoreFailed
 from bough.filesystems import is_network_filesystem
 from bough.stores import schema
+from bough.stores.folder.store_folder import make_store_folder
 from bough.stores.schema import FILE
 from bough.stores.sql.sql_store import SqlStore
 from bough.stores.store_errors import failed, reported
-from bough.stores.store_folder import make_store_folder
 
 CHECKPOINT_PAGES: Final = 4_000  # of 4 kB in the log before it is copied into the file
 CACHE_SIZE: Final = 32_768  # kB of pages SQLite keeps, so that folding touches each page of an index once

@@ -28,9 +28,9 @@ from bough.executor.files.command_files.sandbox import Sandbox, aside_of, sandbo
 from bough.executor.host.disk_space_wait import is_full
 from bough.executor.host.processes import Unstartable, kill_group
 from bough.executor.reports import are_long
-from bough.executor.worker.beside_thread import do_beside
 from bough.executor.worker.call_text import show_values
-from bough.executor.worker.command_failures import (
+from bough.executor.worker.commands.beside_thread import do_beside
+from bough.executor.worker.commands.command_failures import (
     OF_DISK,
     failure_of,
     for_want_of_space,
@@ -38,7 +38,7 @@ from bough.executor.worker.command_failures import (
     unstartable,
     with_stderr,
 )
-from bough.executor.worker.command_wait import CommandEnd, CommandWait
+from bough.executor.worker.commands.command_wait import CommandEnd, CommandWait
 from bough.executor.worker.environment import THREADS, Environments, ProgramPaths, open_stdin
 from bough.executor.worker.output_streams import sizes_of
 from bough.executor.worker.serialisation import one_line
