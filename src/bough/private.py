@@ -164,12 +164,12 @@ def opener(path: str, flags: int) -> int:
     return descriptor
 
 
-def write_file(path: str, data: bytes) -> None:
+def write_file(path: str, *parts: bytes | bytearray) -> None:
     """Write a file that only we can reach, complete or not at all, on the disk when this returns."""
     hidden = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
     try:
         with open(hidden, "xb", opener=opener) as file:
-            file.write(data)
+            file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
         os.replace(hidden, path)
@@ -177,6 +177,15 @@ def write_file(path: str, data: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(hidden)
         raise
+
+
+def sync_folder(path: str) -> None:
+    """Have the names in a folder on the disk when this returns."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def close_file(path: str) -> None:

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
 from linked_hosts import LinkedHosts, shell, until
 
-from bough.executor.files.host_cache import HostCache
+from bough.executor.files.caches.host_cache import HostCache
 from bough.transport.tls import fingerprint_of, new_certificate
 from bough.wire.file_messages import DIGEST
 from bough.wire.peer_messages import make_ticket
@@ -36,8 +36,8 @@ from bough.wire.peer_messages import make_ticket
 SECRET = b"s" * 32
 _SERVE = """
 import sys, time
-from bough.executor.files.host_cache import HostCache
-from bough.executor.files.peer_link import PeerServer, listen
+from bough.executor.files.caches.host_cache import HostCache
+from bough.executor.files.transfers.peer_link import PeerServer, listen
 from bough.transport.tls import server_context
 listener = listen(sys.argv[1])
 PeerServer(listener, HostCache(sys.argv[2], 1 << 40)).serve(server_context(sys.argv[3], sys.argv[4]), b"s" * 32, 8)
@@ -46,8 +46,8 @@ time.sleep(3600)
 """
 _READ = """
 import sys, time
-from bough.executor.files.host_cache import HostCache
-from bough.executor.files.peer_link import PeerReader
+from bough.executor.files.caches.host_cache import HostCache
+from bough.executor.files.transfers.peer_link import PeerReader
 from bough.wire.file_messages import PeerHint
 folder, address, port, fingerprint, until, ticket, digest, size = sys.argv[1:]
 cache, digest, size = HostCache(folder, 1 << 40), bytes.fromhex(digest), int(size)
@@ -60,7 +60,7 @@ print(time.monotonic() - begun, time.process_time() - used)
 """
 _PUMP = """
 import sys, time
-from bough.executor.files.peer_link import listen
+from bough.executor.files.transfers.peer_link import listen
 from bough.transport.tls import server_context
 listener = listen(sys.argv[1])
 print(listener.getsockname()[1], flush=True)

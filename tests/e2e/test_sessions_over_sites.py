@@ -15,7 +15,7 @@ import pytest
 from processes import PATIENCE, children, is_alive, read, until
 from ssh_hosts import SshHost, install_ssh, need_sshd
 
-from bough.stores.store_lock import is_held
+from bough.stores.folder.store_lock import is_held
 
 BOTH = """
 import bough

@@ -24,7 +24,7 @@ from url_servers import UrlServers
 
 import bough
 from bough.api.session.session import opened_sessions
-from bough.executor.files.shared_store import LEAST, SharedStore
+from bough.executor.files.caches.shared_store import LEAST, SharedStore
 
 MB = 1 << 20
 

@@ -45,11 +45,11 @@ from bough.model.outcomes import Cause, Detail, Failure, Output, Stream
 from bough.model.sites.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, TaskSpec
 from bough.server.recovery import clear_spills, read_spills
+from bough.stores.folder.store_lock import StoreLock, holder
 from bough.stores.jobs.jobs_reader import JobsDatabase
 from bough.stores.jobs.rows import AttemptRow, ElementRow, SpanRow, TaskRow
 from bough.stores.maintenance.copies import backup, check, copy
 from bough.stores.sql.sqlite import SqliteStore
-from bough.stores.store_lock import StoreLock, holder
 from bough.testing.store_conformance import appending
 from bough.wire.executor_messages import Report
 from bough.wire.framing import frame
@@ -562,7 +562,7 @@ def test_the_command_line_backs_up_checks_and_copies(tmp_path, capsys, monkeypat
 
 HOLD = """
 import sys
-from bough.stores.store_lock import StoreLock
+from bough.stores.folder.store_lock import StoreLock
 lock = StoreLock(sys.argv[1])
 print("held", flush=True)
 input()

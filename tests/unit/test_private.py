@@ -204,7 +204,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_and_what_lives_is_not
 
 
 def test_a_folder_whose_server_still_leaves_its_store_is_spared(tmp_path: Path) -> None:
-    from bough.stores.store_lock import StoreLock
+    from bough.stores.folder.store_lock import StoreLock
 
     killed, left = holder("test", tmp_path)
     killed.kill()

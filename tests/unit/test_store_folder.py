@@ -10,10 +10,10 @@ import pytest
 
 from bough.errors import SiteError, UserError
 from bough.model.events.facts import RunOpened
+from bough.stores.folder.store_folder import make_store_folder, why_unreadable
+from bough.stores.folder.store_lock import StoreLock
 from bough.stores.maintenance.copies import backup, copy
 from bough.stores.sql.sqlite import SqliteStore
-from bough.stores.store_folder import make_store_folder, why_unreadable
-from bough.stores.store_lock import StoreLock
 from tests.second_user import NOBODY, needs_root, reached, street, umask
 
 MASKS = pytest.mark.parametrize("mask", [0o000, 0o022, 0o077], ids=oct)

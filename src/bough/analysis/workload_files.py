@@ -78,8 +78,8 @@ def _catch_up(folder: str) -> None:
     """Fold what was journalled since into the tables, unless a session has the store, or it is another user's."""
     if not os.access(folder, os.W_OK):
         return
+    from bough.stores.folder.store_lock import StoreLock
     from bough.stores.sql.sqlite import SqliteStore
-    from bough.stores.store_lock import StoreLock
 
     try:
         with StoreLock(folder):

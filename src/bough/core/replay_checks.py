@@ -158,26 +158,17 @@ def _pages(state: State, fact: news.PagesAdded) -> str:
 
 def _reset(state: State, fact: facts.WasReset) -> str:
     for id_, start, stop in fact.parts:
-        record = state.records.get(id_)
-        if record is None:
-            return f"there is no record {id_}"
-        if problem := _unless_all(record, _BEGUN, start, stop):
+        if problem := _unless_all_of(state, id_, _BEGUN, start, stop):
             return problem
     return ""
 
 
 def _made_again(state: State, fact: facts.MadeAgain) -> str:
-    record = state.records.get(fact.record)
-    if record is None:
-        return f"there is no record {fact.record}"
-    return _unless_all(record, bytes((DONE,)), fact.index, fact.index + 1)
+    return _unless_all_of(state, fact.record, bytes((DONE,)), fact.index, fact.index + 1)
 
 
 def _outputs_safe(state: State, fact: facts.OutputsSafe) -> str:
-    record = state.records.get(fact.record)
-    if record is None:
-        return f"there is no record {fact.record}"
-    return _unless_all(record, bytes((DONE,)), fact.start, fact.stop)
+    return _unless_all_of(state, fact.record, bytes((DONE,)), fact.start, fact.stop)
 
 
 def _amended(state: State, fact: facts.Amended) -> str:
@@ -236,10 +227,7 @@ def _ended(state: State, fact: facts.SpanEnded) -> str:
     late = state.attempts.late.get(fact.span)
     if late is not None:
         return _unless_with(late, fact.start, fact.stop) or _unless_all(late.record, OPEN_STATES, fact.start, fact.stop)
-    record = state.records.get(fact.record)
-    if record is None:
-        return f"there is no record {fact.record}"
-    return _unless_all(record, PENDING_STATES, fact.start, fact.stop)
+    return _unless_all_of(state, fact.record, PENDING_STATES, fact.start, fact.stop)
 
 
 def _failed(state: State, fact: facts.ElementFailed) -> str:
@@ -252,10 +240,7 @@ def _output(state: State, fact: facts.OutputKept) -> str:
 
 
 def _observed(state: State, fact: facts.Observed) -> str:
-    record = state.records.get(fact.record)
-    if record is None:
-        return f"there is no record {fact.record}"
-    return _unless_all(record, OPEN_STATES, fact.index, fact.index + 1)
+    return _unless_all_of(state, fact.record, OPEN_STATES, fact.index, fact.index + 1)
 
 
 def _monitors(state: State, fact: facts.MonitorsAdded | facts.RuleSet | facts.MembersRecalled) -> str:
@@ -264,10 +249,7 @@ def _monitors(state: State, fact: facts.MonitorsAdded | facts.RuleSet | facts.Me
 
 
 def _due(state: State, fact: facts.RetryDue) -> str:
-    record = state.records.get(fact.record)
-    if record is None:
-        return f"there is no record {fact.record}"
-    return _unless_all(record, bytes((WAITING,)), fact.index, fact.index + 1)
+    return _unless_all_of(state, fact.record, bytes((WAITING,)), fact.index, fact.index + 1)
 
 
 def _recalled(state: State, fact: facts.MemoLookedUp) -> str:
@@ -277,10 +259,7 @@ def _recalled(state: State, fact: facts.MemoLookedUp) -> str:
 
 
 def _not_runnable(state: State, fact: facts.Skipped) -> str:
-    record = state.records.get(fact.record)
-    if record is None:
-        return f"there is no record {fact.record}"
-    return _unless_all(record, PENDING_STATES, fact.start, fact.stop)
+    return _unless_all_of(state, fact.record, PENDING_STATES, fact.start, fact.stop)
 
 
 def _lock_taken(state: State, fact: facts.LockTaken) -> str:
@@ -291,6 +270,12 @@ def _lock_taken(state: State, fact: facts.LockTaken) -> str:
 def _lock_freed(state: State, fact: facts.LockFreed) -> str:
     lawful = state.locks.may_free(fact.name, fact.span, fact.index)
     return "" if lawful else f"the lock {fact.name} is not in that state"
+
+
+def _unless_all_of(state: State, number: int, states: bytes, start: int, stop: int) -> str:
+    """Why there are no such elements of a record in these states; empty: they are there."""
+    record = state.records.get(number)
+    return f"there is no record {number}" if record is None else _unless_all(record, states, start, stop)
 
 
 def _unless_all(record: Record, states: bytes, start: int, stop: int) -> str:

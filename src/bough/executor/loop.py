@@ -459,8 +459,8 @@ class Executor:
 
     def _begin(self, welcome: ExecutorWelcome) -> None:
         # late: nothing of this is needed before the hello, and users wait for that
-        from bough.executor.files.sandbox import ExecutorFolder
-        from bough.executor.files.staging import Staging
+        from bough.executor.files.command_files.sandbox import ExecutorFolder
+        from bough.executor.files.staging.staging import Staging
         from bough.executor.slots.preloader import Preloader
         from bough.executor.slots.slot import work_preloaded
         from bough.executor.slots.slots import Slots

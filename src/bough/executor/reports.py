@@ -5,7 +5,6 @@ Rule: what is spilled is what would have been sent, byte for byte.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable
 
@@ -94,15 +93,5 @@ class Reports(framing.KeptReports):
             return ""
         private.make_folder(directory)
         path = os.path.join(directory, f"{executor}.spill")
-        hidden = os.path.join(directory, f".{executor}.spill.part")
-        try:
-            with open(hidden, "wb", opener=private.opener) as file:
-                file.writelines(self.unheard())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(hidden, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(hidden)
-            raise
+        private.write_file(path, *self.unheard())
         return path

@@ -32,6 +32,15 @@ def joined(head: Any, *rest: Any) -> Any:
     return load_pickle(head, rest[1::2])
 
 
+def raw_if_apart(buffer: PickleBuffer) -> memoryview | None:
+    """The bytes of a buffer that is to lie apart; None: it is to be part of the pickle."""
+    try:
+        raw = buffer.raw()
+    except BufferError:  # it is not in one piece
+        return None
+    return raw if raw.nbytes >= APART else None
+
+
 class Apart:
     """Takes the big buffers of a value while it is pickled: `buffer_callback=apart.take`."""
 
@@ -42,14 +51,10 @@ class Apart:
 
     def take(self, buffer: PickleBuffer) -> bool:
         """Whether a buffer is to be part of the pickle."""
-        try:
-            raw = buffer.raw()
-        except BufferError:  # it is not in one piece
-            return True
-        if raw.nbytes < APART:
-            return True
-        self.buffers.append(raw)
-        return False
+        raw = raw_if_apart(buffer)
+        if raw is not None:
+            self.buffers.append(raw)
+        return raw is None
 
     @property
     def size(self) -> int:

@@ -1,7 +1,7 @@
 """What a mover needs of a place that keeps files by their content.
 
-The server's store (`stores.contents`) is one; a cache of an executor, a shared disk or a bucket may be others. Rule: a
-content is named by the digest of its bytes, and `has` is true only when all of them are there.
+The server's store (`stores.folder.contents`) is one; a cache of an executor, a shared disk or a bucket may be others.
+Rule: a content is named by the digest of its bytes, and `has` is true only when all of them are there.
 """
 
 from __future__ import annotations

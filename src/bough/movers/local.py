@@ -184,15 +184,7 @@ def write_together(files: Sequence[tuple[bytes, ContentCopy]]) -> None:
                 os.unlink(one.hidden)
         raise
     for folder in folders:
-        _sync_folder(folder)
-
-
-def _sync_folder(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        private.sync_folder(folder)
 
 
 def _set_mode(descriptor: int, copy: ContentCopy) -> None:

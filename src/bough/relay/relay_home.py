@@ -14,7 +14,7 @@ import msgspec
 
 from bough import private
 from bough.errors import SiteError, StoreHeld, UserError
-from bough.stores.store_lock import StoreLock, holder, is_held, who_holds
+from bough.stores.folder.store_lock import StoreLock, holder, is_held, who_holds
 from bough.transport import home
 from bough.transport.access import UNIX, Access, reachable_address, read_access, split_address, write_access
 from bough.transport.own_addresses import own_addresses

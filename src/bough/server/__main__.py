@@ -16,7 +16,7 @@ from bough.model.reuse_scope import NEVER, RESUME
 from bough.server import socket_path
 from bough.server.embedded.local_executor import ExecutorCommand
 from bough.server.embedded.server_options import ServerOptions
-from bough.stores.unfinished_note import read_note
+from bough.stores.folder.unfinished_note import read_note
 
 
 def main() -> int:

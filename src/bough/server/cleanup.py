@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection
 VARIABLE = b"BOUGH_RUN="
 _EXECUTOR = b"bough.executor"
 _TICK = 0.02
-SUFFIX = ".hidden"  # of the notes; `bough.executor.worker.command_runner` writes them
+SUFFIX = ".hidden"  # of the notes; `bough.executor.worker.commands.command_runner` writes them
 _MARK = ".bough-"
 _PART = ".part"  # as `bough.executor.worker.serialisation` names them
 

@@ -15,7 +15,7 @@ from bough import logs, private
 from bough.errors import SiteError
 from bough.filesystems import is_network_filesystem
 from bough.server.cleanup import is_running
-from bough.stores.store_folder import CLOSED, FOLDERS, OPENED, make_store_folder
+from bough.stores.folder.store_folder import CLOSED, FOLDERS, OPENED, make_store_folder
 
 LONGEST = 100  # bytes; the kernel's own limit is 108
 _BACKLOG = 128  # connections that may wait in the kernel

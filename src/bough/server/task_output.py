@@ -25,8 +25,8 @@ from bough.model.outcomes import Cause, Detail, Failure, ResultFile, Stream
 from bough.model.tasks import Dep, On
 from bough.server.peers import DeferredRequest, ExecutorPeer
 from bough.server.turns.shell import Shell
+from bough.stores.folder.store_folder import path_in
 from bough.stores.store import KeptStreams
-from bough.stores.store_folder import path_in
 from bough.wire import questions
 from bough.wire.executor_messages import OutputRead, ReadOutput
 from bough.wire.questions import OutputReply

@@ -142,17 +142,9 @@ def run_once(
     patience: Seconds = PATIENCE,
 ) -> Outcome:
     """One policy, one seed."""
+    one = _Run(workload, platform, policy, seed, noise, information, provisioning, patience)
     try:
-        return _run(
-            workload,
-            platform,
-            policy,
-            seed,
-            noise,
-            information=information,
-            provisioning=provisioning,
-            patience=patience,
-        )
+        return _outcome(one)
     except _OF_A_POLICY as error:
         return _bad_end(policy, seed, f"the run did not end: {_what_was_raised(error)}")
 
@@ -169,48 +161,34 @@ def trace(
     patience: Seconds = PATIENCE,
 ) -> list[tuple[Interval, str]]:
     """What ran when and on which host in the run of `run_once`; tasks with files from the first byte to the last."""
+    one = _Run(workload, platform, policy, seed, noise, information, provisioning, patience)
     try:
-        simulation, executors, _ = _simulated(
-            workload,
-            platform,
-            policy,
-            seed,
-            noise,
-            information=information,
-            provisioning=provisioning,
-            patience=patience,
-        )
+        simulation, executors, _ = _simulated(one)
     except _OF_A_POLICY:  # the report says why
         return []
-    hosts = {one.id: one.host for one in executors}
-    return [(one, hosts.get(ExecutorId(one.executor), "")) for one in occupied(simulation).values()]
+    hosts = {executor.id: executor.host for executor in executors}
+    return [(ran, hosts.get(ExecutorId(ran.executor), "")) for ran in occupied(simulation).values()]
 
 
-def _run(
-    workload: Workload,
-    platform: Platform,
-    policy: str,
-    seed: int,
-    noise: float,
-    *,
-    information: Information,
-    provisioning: str,
-    patience: Seconds,
-) -> Outcome:
-    simulation, executors, seconds = _simulated(
-        workload,
-        platform,
-        policy,
-        seed,
-        noise,
-        information=information,
-        provisioning=provisioning,
-        patience=patience,
-    )
+class _Run(NamedTuple):
+    """What a run is made of."""
+
+    workload: Workload
+    platform: Platform
+    policy: str
+    seed: int
+    noise: float
+    information: Information
+    provisioning: str
+    patience: Seconds
+
+
+def _outcome(run: _Run) -> Outcome:
+    simulation, executors, seconds = _simulated(run)
     if said := shortfall(simulation.machine):
-        return _bad_end(policy, seed, *simulation.complaints, said)
-    found = measure(workload, seconds, simulation, executors)
-    return msgspec.structs.replace(found, policy=policy, seed=seed)
+        return _bad_end(run.policy, run.seed, *simulation.complaints, said)
+    found = measure(run.workload, seconds, simulation, executors)
+    return msgspec.structs.replace(found, policy=run.policy, seed=run.seed)
 
 
 def _bad_end(policy: str, seed: int, *complaints: str) -> Outcome:
@@ -225,21 +203,12 @@ def _what_was_raised(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _simulated(
-    workload: Workload,
-    platform: Platform,
-    policy: str,
-    seed: int,
-    noise: float,
-    *,
-    information: Information,
-    provisioning: str,
-    patience: Seconds,
-) -> tuple[Simulation, list[SimulatedExecutor], list[Seconds]]:
+def _simulated(run: _Run) -> tuple[Simulation, list[SimulatedExecutor], list[Seconds]]:
     """A run that came to its end, good or bad, its hosts, and what each task took at speed 1."""
+    workload, platform, seed = run.workload, run.platform, run.seed
     dice = Random(f"workload {seed}")
     tasks = workload.tasks
-    seconds = [task.seconds * (dice.lognormvariate(0.0, noise) if noise else 1.0) for task in tasks]
+    seconds = [task.seconds * (dice.lognormvariate(0.0, run.noise) if run.noise else 1.0) for task in tasks]
 
     def model(spec: TaskSpec | ArraySpec, index: int, attempt: int, where: ExecutorTraits) -> Fate:
         return Fate(seconds[spec.id - 1])
@@ -247,16 +216,16 @@ def _simulated(
     executors = list(platform.executors(seed))
     data = SimulatedData(workload, platform, seed=seed) if workload.files else None
     sites = _sites(platform, seed)
-    policies = load_compared(policy, provisioning)
+    policies = load_compared(run.policy, run.provisioning)
 
     def hosts() -> list[SimulatedExecutor]:
         return [*executors, *(one for site in sites for one in site.executors)]
 
-    expected = estimates(information, seconds, seed)
-    foresight = Foresight(information, expected, hosts) if expected is not None else None
+    expected = estimates(run.information, seconds, seed)
+    foresight = Foresight(run.information, expected, hosts) if expected is not None else None
     policies = msgspec.structs.replace(policies, foresight=foresight)
     simulation = Simulation(Machine(policies, seed=seed), model, executors, sites, data=data)
-    simulation.patience = patience
+    simulation.patience = run.patience
     if foresight is not None:
         foresight.now = lambda: simulation.now
     Departures(simulation, platform, executors, seed)

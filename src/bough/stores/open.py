@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from bough.errors import UserError
+from bough.stores.folder.store_lock import StoreLock
 from bough.stores.jobs.jobs_reader import Jobs, JobsDatabase
 from bough.stores.sql.sql_store import SqlStore
 from bough.stores.sql.sqlite import SqliteStore
-from bough.stores.store_lock import StoreLock
 
 _PREFIXES = ("postgresql://", "postgres://")
 

@@ -14,8 +14,8 @@ import pytest
 from bough.api.session import session_store
 from bough.api.session.session_store import StoreLocation, choose_store, remove_old_extras, remove_store, script_raised
 from bough.errors import StoreHeld
-from bough.stores.store_lock import StoreLock
-from bough.stores.unfinished_note import UnfinishedNote, read_note, remove_note, write_note
+from bough.stores.folder.store_lock import StoreLock
+from bough.stores.folder.unfinished_note import UnfinishedNote, read_note, remove_note, write_note
 
 
 @pytest.fixture

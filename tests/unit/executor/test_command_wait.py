@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bough.executor.worker.command_wait import CommandWait
+from bough.executor.worker.commands.command_wait import CommandWait
 from bough.executor.worker.serialisation import Blobs
 from bough.executor.worker.worker_channel import WorkerInbox, WorkerReports
 from bough.executor.worker_protocol import WorkerQuit, WorkerStop, WorkerVerdict, new_cells

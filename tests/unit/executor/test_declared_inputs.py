@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.executor.files.declared_inputs import DeclaredInputs, load_plain
+from bough.executor.files.staging.declared_inputs import DeclaredInputs, load_plain
 from bough.model.commands.command import CommandCall, CommandSettings, encode_call
 from bough.model.spaces import Tie
 from bough.model.tasks import Kind

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.executor.files.declared_outputs import Outputs
+from bough.executor.files.command_files.declared_outputs import Outputs
 from bough.executor.host.devices import WorkerDevices
 from bough.executor.host.processes import Unstartable
 from bough.executor.worker.environment import Environments, ProgramPaths

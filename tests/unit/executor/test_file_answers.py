@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bough.errors import BadValue, MissingFile, UserError
-from bough.executor.files.sandbox import sandbox_name
+from bough.executor.files.command_files.sandbox import sandbox_name
 from bough.executor.probes import file_answers
 from bough.executor.probes.file_answers import ProbePlace, answer_file
 from bough.model.files import hidden_path

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bough.executor.files import peer_link
-from bough.executor.files.host_cache import HostCache
-from bough.executor.files.peer_link import PeerReader, PeerUnreached
-from bough.executor.files.transfer_process import TransferProcess
-from bough.executor.files.transfer_protocol import (
+from bough.executor.files.caches.host_cache import HostCache
+from bough.executor.files.transfers import peer_link
+from bough.executor.files.transfers.peer_link import PeerReader, PeerUnreached
+from bough.executor.files.transfers.transfer_process import TransferProcess
+from bough.executor.files.transfers.transfer_protocol import (
     BringContent,
     ContentBrought,
     FromTransfers,

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from bough.errors import SiteError
-from bough.executor.files import host_cache
-from bough.executor.files.host_cache import (
+from bough.executor.files.caches import host_cache
+from bough.executor.files.caches.host_cache import (
     ArrivingContent,
     HostCache,
     cache_folder,
@@ -175,7 +175,7 @@ def test_two_processes_do_not_bring_the_same_content(tmp_path: Path) -> None:
 
 def test_pins_of_a_killed_executor_hold_nothing(tmp_path: Path) -> None:
     text = (
-        "import sys; from bough.executor.files.host_cache import HostCache; cache = HostCache(sys.argv[1], 10);"
+        "import sys; from bough.executor.files.caches.host_cache import HostCache; cache = HostCache(sys.argv[1], 10);"
         " print(cache.pin(bytes.fromhex(sys.argv[2]), 'task'), flush=True); sys.stdin.read()"
     )
     cache = HostCache(str(tmp_path / "c"), 10)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from bough.executor.files.output_collector import ENOUGH, SOON, OutputCollector
+from bough.executor.files.staging.output_collector import ENOUGH, SOON, OutputCollector
 from bough.model.ids import RecordId
 from bough.wire.file_messages import DIGEST, MOST_GATHERED, PIECE, HeldOutputs, MadeFile, WriteBack
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bough.executor.files import peer_link
-from bough.executor.files.host_cache import HostCache
-from bough.executor.files.peer_link import PeerFailure, PeerReader, PeerServer, listen
+from bough.executor.files.caches.host_cache import HostCache
+from bough.executor.files.transfers import peer_link
+from bough.executor.files.transfers.peer_link import PeerFailure, PeerReader, PeerServer, listen
 from bough.movers.local import digest_of
 from bough.policies.eviction.eviction_names import load_eviction
 from bough.transport.tls import fingerprint_of, new_certificate, server_context

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bough.executor.executor_options import ExecutorLifetime
-from bough.executor.files.sandbox import ExecutorFolder
-from bough.executor.files.staging import Staging
+from bough.executor.files.command_files.sandbox import ExecutorFolder
+from bough.executor.files.staging.staging import Staging
 from bough.executor.host.descriptors import Descriptors
 from bough.executor.worker_protocol import InputsStaged, StageInputs
 from bough.model.ids import ExecutorId, SpanId

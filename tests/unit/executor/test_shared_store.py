@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.executor.files.shared_store import LEAST, SharedStore
+from bough.executor.files.caches.shared_store import LEAST, SharedStore
 
 SIZE = LEAST
 

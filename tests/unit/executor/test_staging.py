@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from bough import private
-from bough.executor.files.sandbox import ExecutorFolder
+from bough.executor.files.command_files.sandbox import ExecutorFolder
 
 
 def test_rooms_of_the_dead_are_removed_and_those_of_the_living_are_not(tmp_path: Path) -> None:
     text = (
-        "import sys; from bough.executor.files.sandbox import ExecutorFolder; mine = ExecutorFolder(sys.argv[1]);"
-        " mine.open(); print(mine.folder, flush=True); sys.stdin.read()"
+        "import sys; from bough.executor.files.command_files.sandbox import ExecutorFolder;"
+        " mine = ExecutorFolder(sys.argv[1]); mine.open(); print(mine.folder, flush=True); sys.stdin.read()"
     )
     words = [sys.executable, "-c", text, str(tmp_path)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from bough.errors import SiteError
-from bough.executor.files import url_fetching
-from bough.executor.files.host_cache import HostCache
-from bough.executor.files.transfer_protocol import FetchUrl, LookUrl
-from bough.executor.files.url_fetching import UrlFetching
-from bough.executor.files.url_marks import UrlMarks
+from bough.executor.files.caches.host_cache import HostCache
+from bough.executor.files.caches.url_marks import UrlMarks
+from bough.executor.files.transfers import url_fetching
+from bough.executor.files.transfers.transfer_protocol import FetchUrl, LookUrl
+from bough.executor.files.transfers.url_fetching import UrlFetching
 from bough.movers import remote_files
 from bough.movers.remote_files import RemoteFile
 from bough.wire.file_messages import DIGEST

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from bough.executor.files.host_cache import HostCache
-from bough.executor.files.staging_requests import StagingRequest
-from bough.executor.files.transfer_protocol import FetchUrl, LookUrl, UrlFetched, UrlSeen
-from bough.executor.files.url_inputs import UrlInputs
-from bough.executor.files.url_marks import UrlMarks
+from bough.executor.files.caches.host_cache import HostCache
+from bough.executor.files.caches.url_marks import UrlMarks
+from bough.executor.files.staging.staging_requests import StagingRequest
+from bough.executor.files.staging.url_inputs import UrlInputs
+from bough.executor.files.transfers.transfer_protocol import FetchUrl, LookUrl, UrlFetched, UrlSeen
 from bough.executor.worker_protocol import StageInputs
 from bough.model.ids import SpanId
 from bough.wire.file_messages import DIGEST, UrlState

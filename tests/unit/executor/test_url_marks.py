@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bough.executor.files import url_marks
-from bough.executor.files.host_cache import HostCache
-from bough.executor.files.url_marks import UrlMarks
+from bough.executor.files.caches import url_marks
+from bough.executor.files.caches.host_cache import HostCache
+from bough.executor.files.caches.url_marks import UrlMarks
 from bough.wire.file_messages import DIGEST
 
 

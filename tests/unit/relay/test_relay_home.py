@@ -13,7 +13,7 @@ import pytest
 from bough.errors import StoreHeld
 from bough.relay import relay_home
 from bough.relay.relay_home import RelayNote
-from bough.stores.store_lock import StoreLock, held_by, holder, is_held
+from bough.stores.folder.store_lock import StoreLock, held_by, holder, is_held
 from bough.transport import home
 
 

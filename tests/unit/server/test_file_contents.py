@@ -11,7 +11,7 @@ import pytest
 
 from bough.errors import StoreFailed
 from bough.movers.local import ContentCopy, bring_in, give_out
-from bough.stores.contents import Contents, FileReferences
+from bough.stores.folder.contents import Contents, FileReferences
 from bough.wire.file_messages import DIGEST, PIECE
 from tests.second_user import umask
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from bough.executor.worker.command_runner import OutputNote
+from bough.executor.worker.commands.command_runner import OutputNote
 from bough.server import cleanup
 
 

@@ -14,7 +14,7 @@ import pytest
 from bough.model.files import is_settled
 from bough.server.files import stored_files
 from bough.server.files.stored_files import StoredFiles
-from bough.stores.kept_digests import KeptDigests
+from bough.stores.folder.kept_digests import KeptDigests
 
 STAMP = (5, 1_700_000_000_123_456_789, 7)
 DIGEST = b"d" * 32

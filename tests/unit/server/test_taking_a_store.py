@@ -13,7 +13,7 @@ import pytest
 from bough.errors import StoreHeld
 from bough.server import socket_path
 from bough.server.embedded.embedded_server import take_lock
-from bough.stores.store_lock import StoreLock
+from bough.stores.folder.store_lock import StoreLock
 
 
 def dead_process() -> int:

@@ -3,8 +3,8 @@
 `Array` is what all arrays share. `TaskList` holds loose tasks and may grow: `Session.array()` makes one.
 `array_view.ArrayView` shows elements of one record.
 
-Rules: what `Array` defines uses only indexing, waiting and states, which its subclasses provide. A list holds the
-tasks it was given, in that order; a task may be in several lists.
+Rules: what `Array` defines uses only indexing, waiting, states and values in order, which its subclasses provide. A
+list holds the tasks it was given, in that order; a task may be in several lists.
 """
 
 from __future__ import annotations
@@ -38,7 +38,13 @@ QUEUED = tuple(sorted(OPEN - {_S.RUNNING}))  # has not started, as far as this p
 class Array(Sequence[Task]):
     """A sequence of tasks. Iterating what `map` returned gives values; iterating any other array gives tasks."""
 
-    __slots__ = ()
+    __slots__ = ("_given", "_is_closed", "_iterator", "_values")
+
+    def __init__(self, *, values: bool) -> None:
+        self._values = values  # iterating gives values: it is what a map returned
+        self._iterator: Generator[Any] | None = None  # that iteration
+        self._given: list[bool] = []  # not empty: it has given all its values, or failed
+        self._is_closed = False  # it gives no more
 
     @overload
     def __getitem__(self, index: int) -> Task: ...
@@ -47,6 +53,39 @@ class Array(Sequence[Task]):
     @abstractmethod
     def __getitem__(self, index: int | slice) -> Task | Array:
         """One task, or a view of several."""
+
+    def __next__(self) -> Any:
+        """The next value of what `map` returned, which concurrent.futures promises to be an iterator."""
+        if not self._values:
+            raise TypeError("an array of tasks is not an iterator; use iter(array)")
+        return next(self._iteration())
+
+    def close(self) -> None:
+        """No more values of what `map` returned are wanted: what has not started is cancelled."""
+        if not self._values:
+            raise TypeError("an array of tasks is not an iterator, and has nothing to close; use cancel()")
+        self._is_closed = True
+        if not self._given:
+            self._given.append(True)
+            self._cancel_waiting()
+        if self._iterator is not None:
+            self._iterator.close()
+
+    def _iteration(self, *, anew: bool = False) -> Iterator[Any]:
+        if self._is_closed:
+            return iter(())
+        if self._iterator is None or anew:
+            self._given = []
+            self._iterator = self._values_in_order(self._given)
+        return self._iterator
+
+    @abstractmethod
+    def _values_in_order(self, given: list[bool]) -> Generator[Any]:
+        """The iteration over values in order; it adds to `given` when it has given all of them, or failed."""
+
+    @abstractmethod
+    def _cancel_waiting(self) -> None:
+        """Cancel what has not started."""
 
     @abstractmethod
     def deps(self) -> tuple[Dep, ...]:
@@ -218,7 +257,7 @@ class CommandSubmitter(Protocol):
 class TaskList(Array):
     """See the module."""
 
-    __slots__ = ("_adder", "_deadline", "_given", "_is_closed", "_iterator", "_shared", "_tasks", "_values")
+    __slots__ = ("_adder", "_deadline", "_shared", "_tasks")
 
     def __init__(
         self,
@@ -228,14 +267,11 @@ class TaskList(Array):
         values: bool = False,
         deadline: float | None = None,
     ) -> None:
+        super().__init__(values=values)
         self._tasks = list(tasks)
         self._adder = adder  # where new commands are submitted; None: complete
-        self._values = values  # iterating gives values: it is what a map over tasks returned
         self._deadline = deadline
         self._shared: list[bool] = []  # not empty: more than an iteration over its values uses it
-        self._iterator: Generator[Any] | None = None  # that iteration
-        self._given: list[bool] = []  # not empty: it has given all its values, or failed
-        self._is_closed = False  # it gives no more
 
     def add(self, what: Task | str | Sequence[Any], **options: Any) -> Task:
         """Add a task, or submit a command and add it; returns the task."""
@@ -268,30 +304,11 @@ class TaskList(Array):
     def __iter__(self) -> Iterator[Any]:
         return self._iteration(anew=bool(self._given)) if self._values else iter(list(self._tasks))
 
-    def __next__(self) -> Any:
-        """The next value of what `map` returned, which concurrent.futures promises to be an iterator."""
-        if not self._values:
-            raise TypeError("an array of tasks is not an iterator; use iter(array)")
-        return next(self._iteration())
+    def _values_in_order(self, given: list[bool]) -> Generator[Any]:
+        return _values_in_order(list(self._tasks), self._deadline, given, self._shared)
 
-    def close(self) -> None:
-        """No more values of what `map` returned are wanted: what has not started is cancelled."""
-        if not self._values:
-            raise TypeError("an array of tasks is not an iterator, and has nothing to close; use cancel()")
-        self._is_closed = True
-        if not self._given:
-            self._given.append(True)
-            _cancel_waiting(self._tasks)
-        if self._iterator is not None:
-            self._iterator.close()
-
-    def _iteration(self, *, anew: bool = False) -> Iterator[Any]:
-        if self._is_closed:
-            return iter(())
-        if self._iterator is None or anew:
-            self._given = []
-            self._iterator = _values_in_order(list(self._tasks), self._deadline, self._given, self._shared)
-        return self._iterator
+    def _cancel_waiting(self) -> None:
+        _cancel_waiting(self._tasks)
 
     @property
     def is_command(self) -> bool:

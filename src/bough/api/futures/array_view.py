@@ -37,7 +37,7 @@ _S = TaskState
 class ArrayView(Array):
     """Elements of one record. `indices` None: all of them, also those that are still to come."""
 
-    __slots__ = ("__weakref__", "_deadline", "_elements", "_given", "_indices", "_is_closed", "_iterator", "_values")
+    __slots__ = ("__weakref__", "_deadline", "_elements", "_indices")
 
     def __init__(
         self,
@@ -47,13 +47,10 @@ class ArrayView(Array):
         values: bool = False,
         deadline: float | None = None,
     ) -> None:
+        super().__init__(values=values)
         self._elements = elements
         self._indices = indices
-        self._values = values  # iterating gives values
-        self._deadline = deadline  # of that iteration, as map's timeout says
-        self._iterator: Generator[Any] | None = None  # that iteration
-        self._given: list[bool] = []  # not empty: it has given all its values, or failed
-        self._is_closed = False  # it gives no more
+        self._deadline = deadline  # of an iteration over values, as map's timeout says
 
     # --- a sequence ---------------------------------------------------------------------------------
 
@@ -92,30 +89,11 @@ class ArrayView(Array):
     def __iter__(self) -> Iterator[Any]:
         return self._iteration(anew=bool(self._given)) if self._values else self.tasks()
 
-    def __next__(self) -> Any:
-        """The next value of what `map` returned, which concurrent.futures promises to be an iterator."""
-        if not self._values:
-            raise TypeError("an array of tasks is not an iterator; use iter(array)")
-        return next(self._iteration())
+    def _values_in_order(self, given: list[bool]) -> Generator[Any]:
+        return _values_in_order(self._elements, self._indices, self._deadline, given)
 
-    def close(self) -> None:
-        """No more values of what `map` returned are wanted: what has not started is cancelled."""
-        if not self._values:
-            raise TypeError("an array of tasks is not an iterator, and has nothing to close; use cancel()")
-        self._is_closed = True
-        if not self._given:
-            self._given.append(True)
-            self._elements.cancel_waiting(self._indices)
-        if self._iterator is not None:
-            self._iterator.close()
-
-    def _iteration(self, *, anew: bool = False) -> Iterator[Any]:
-        if self._is_closed:
-            return iter(())
-        if self._iterator is None or anew:
-            self._given = []
-            self._iterator = _values_in_order(self._elements, self._indices, self._deadline, self._given)
-        return self._iterator
+    def _cancel_waiting(self) -> None:
+        self._elements.cancel_waiting(self._indices)
 
     def _all(self) -> Sequence[int]:
         return range(len(self._elements.states)) if self._indices is None else self._indices

@@ -20,7 +20,7 @@ from bough.model.commands.rendering import render_row, row_files
 from bough.model.outcomes import Detail, Output, ResultFile, Results, Stream
 from bough.model.refs import replaced
 from bough.movers.value_files import read_value
-from bough.stores.store_folder import why_unreadable
+from bough.stores.folder.store_folder import why_unreadable
 from bough.wire.client_messages import TasksSucceeded
 
 if TYPE_CHECKING:
@@ -78,9 +78,9 @@ def read_stream_bytes(stream: Stream | None) -> bytes:
 
 def read_kept(store: str, record: int, index: int, name: str) -> bytes:
     """What a task wrote, by the jobs database of a store whose server has ended; nothing if the store is gone."""
+    from bough.stores.folder.store_folder import path_in
     from bough.stores.jobs.jobs_reader import JobsDatabase
     from bough.stores.schema import FILE
-    from bough.stores.store_folder import path_in
 
     if not os.path.isfile(os.path.join(store, FILE)):
         return b""

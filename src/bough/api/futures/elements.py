@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
 from bough.api.futures.completed import load_results
-from bough.api.futures.task import CANCELLED, FINISHED, Task, ending_state
+from bough.api.futures.endings import ending_state
+from bough.api.futures.task import CANCELLED, FINISHED, Task
 from bough.errors import BoughError
 from bough.model.outcomes import Cause
 from bough.model.states import ENDED, OPEN, TaskState, as_bytes

@@ -20,19 +20,10 @@ import msgspec
 
 from bough.api.futures.completed import read_kept, read_seen, read_stream_bytes
 from bough.api.futures.elements import ArrayElements, Range
+from bough.api.futures.endings import ending_state, last_line, what_happened
 from bough.api.futures.feed_elements import FeedElements
 from bough.api.futures.progress import ASIDE, FailureLine, Progress
-from bough.api.futures.task import (
-    CANCELLED,
-    FINISHED,
-    RUNNING,
-    Elements,
-    Task,
-    end_together,
-    ending_state,
-    last_line,
-    what_happened,
-)
+from bough.api.futures.task import CANCELLED, FINISHED, RUNNING, Elements, Task, end_together
 from bough.errors import BoughError, NotPicklable, UserError, WrongType
 from bough.model.arrays.array_indices import range_label
 from bough.model.bounds import MOST

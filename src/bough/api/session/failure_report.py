@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from bough.api.display.failure_lines import cut, what_ran
 from bough.api.display.surroundings import notebook
-from bough.api.futures.task import Task, ending_state, exception_of, what_happened
+from bough.api.futures.endings import ending_state, exception_of, what_happened
+from bough.api.futures.task import Task
 from bough.errors import WorkflowFailed
 from bough.model.arrays.array_indices import task_label
 from bough.model.ids import number_of

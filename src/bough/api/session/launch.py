@@ -39,7 +39,7 @@ from bough.model.bounds import Amount, Gpus, Index, Name, Word, check_path, show
 from bough.model.reuse_scope import MODES, NEVER, RESUME, ReuseMode
 from bough.movers.value_places import VARIABLE as VALUE_MEMORY
 from bough.movers.value_places import value_memory
-from bough.stores.store_folder import CLOSED, make_store_folder
+from bough.stores.folder.store_folder import CLOSED, make_store_folder
 
 if TYPE_CHECKING:
     from bough.api.client.connection import Connection
@@ -535,7 +535,7 @@ class ServerProcess:
 
     def last_words(self) -> str:
         """The last line the server wrote to its log in this run."""
-        from bough.api.futures.task import last_line
+        from bough.api.futures.endings import last_line
 
         try:
             with open(self.log, "rb") as file:

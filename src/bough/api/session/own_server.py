@@ -12,18 +12,17 @@ import fcntl
 import itertools
 import os
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from bough import logs, private
+from bough import private
 from bough.api.client.connection import refusal
+from bough.api.session.detached_process import DetachedProcess
 from bough.errors import PeerLost, SiteError, UnknownName, UserError, did_you_mean
 from bough.model.sites.site_specs import SiteSpec
-from bough.stores.store_lock import is_held
+from bough.stores.folder.store_lock import is_held
 from bough.transport import home
 from bough.transport.access import UNIX, find_access
 from bough.transport.dial import dial
@@ -103,33 +102,17 @@ def _starting() -> Iterator[bool]:
 def _start(until: float, words: Sequence[str]) -> None:
     """Start a server, and wait until it is there."""
     path = os.path.join(home.make_server_dir(), _LOG)
-    with open(path, "ab", opener=private.opener) as log:
-        begin = log.seek(0, os.SEEK_END)
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "bough.cli.main", "server", "start", "--until-idle", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+    process = DetachedProcess(["server", "start", "--until-idle", *words], path)
     while process.poll() is None:
         note = home.read_note()
         if note is not None and note.pid == process.pid and _running():
-            process.returncode = 0  # it is no child of ours from now on: do not complain that it runs
+            process.let_go()
             return
         if time.monotonic() > until:
             process.kill()
             break
         time.sleep(_LOOK / 2)
-    raise SiteError(f"your server did not start: {_last_line(path, begin) or 'it said nothing'}; see {path}")
-
-
-def _last_line(path: str, begin: int) -> str:
-    with open(path, "rb") as file:
-        file.seek(begin)
-        lines = file.read(1 << 20).decode("utf-8", "replace").split("\n")
-    last = next((line for line in reversed(lines) if line.strip()), "")
-    return logs.message_of(last).removeprefix("bough: ")
+    raise SiteError(f"your server did not start: {process.last_words() or 'it said nothing'}; see {path}")
 
 
 # --- its sites ------------------------------------------------------------------------------------------

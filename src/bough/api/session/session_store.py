@@ -23,8 +23,8 @@ from typing import Final, NamedTuple
 
 from bough import private
 from bough.errors import BoughError
-from bough.stores.store_lock import StoreLock, is_held
-from bough.stores.unfinished_note import UnfinishedNote, read_note, write_note
+from bough.stores.folder.store_lock import StoreLock, is_held
+from bough.stores.folder.unfinished_note import UnfinishedNote, read_note, write_note
 
 _EXTRA: Final = re.compile(r"(?P<name>.+)\+(?P<number>[2-9]|[1-9]\d+)")
 _OWNER: Final = "owner"  # the process whose extra store it is: it may read there until it ends

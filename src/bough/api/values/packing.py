@@ -20,7 +20,7 @@ from bough.api.memo.digests import NoDigestError, Sink, add_feeder, argument_dig
 from bough.api.pickling import Take, pack_shared
 from bough.api.values.argument_values import ArgumentValues, KeptBuffer
 from bough.model.files import VALUES
-from bough.model.packed_values import APART
+from bough.model.packed_values import APART, raw_if_apart
 from bough.movers.mapped_memory import address_of
 from bough.movers.value_files import Ref, joined_apart, pack_apart
 
@@ -74,14 +74,10 @@ class Packing:
         return self._take
 
     def _take(self, buffer: PickleBuffer) -> bool:
-        try:
-            raw = buffer.raw()
-        except BufferError:  # it is not in one piece
-            return True
-        if raw.nbytes < APART:
-            return True
-        self._found = [*self._found, (raw, memoryview(buffer).obj)]
-        return False
+        raw = raw_if_apart(buffer)
+        if raw is not None:
+            self._found = [*self._found, (raw, memoryview(buffer).obj)]
+        return raw is None
 
     def packed(self, head: bytes) -> bytes:
         """See `BuffersApart`."""

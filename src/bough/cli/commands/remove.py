@@ -82,7 +82,7 @@ def _remove_stores(args: argparse.Namespace, output: Output, places: dict[str, S
 
 def _holder(place: ServerLocation) -> str:
     """Who has a store; nothing if no process does."""
-    from bough.stores.store_lock import is_held, who_holds
+    from bough.stores.folder.store_lock import is_held, who_holds
 
     return who_holds(place.folder) if is_held(place.folder) else ""
 

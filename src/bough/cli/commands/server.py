@@ -20,7 +20,7 @@ from bough.cli.targets.live_server import OtherProcess, add_server_argument, con
 from bough.errors import BoughError, PeerLost, SiteError, UserError
 from bough.model.arrays.dispatch_tuning import DispatchTuning
 from bough.model.texts.plurals import counted
-from bough.stores.store_lock import holder
+from bough.stores.folder.store_lock import holder
 from bough.transport import home
 from bough.wire import questions
 

@@ -180,8 +180,8 @@ def catch_up(place: ServerLocation) -> bool:
         return True
     if not os.access(place.folder, os.W_OK):
         return False  # another user's store: what is folded already has to do
+    from bough.stores.folder.store_lock import StoreLock
     from bough.stores.sql.sqlite import SqliteStore
-    from bough.stores.store_lock import StoreLock
 
     try:
         with StoreLock(place.folder):

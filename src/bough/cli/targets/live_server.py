@@ -14,14 +14,13 @@ import itertools
 import os
 import select
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
-from bough import errors, logs, private
+from bough import errors
+from bough.api.session.detached_process import DetachedProcess
 from bough.cli.targets.locate import ServerLocation, is_running, server_of
 from bough.errors import BoughError, PeerLost, ProtocolError, SiteError, UserError
 from bough.model.bounds import check_bounds
@@ -222,40 +221,24 @@ def detach(
     `more`: seconds that it may take longer than most.
     """
     log_path = os.path.join(folder or make_server_dir(), log_name)
-    with open(log_path, "ab", opener=private.opener) as log:
-        begin = log.seek(0, os.SEEK_END)
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "bough.cli.main", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+    process = DetachedProcess(words, log_path)
     timeout = START_TIMEOUT + more
     until = time.monotonic() + timeout
     while time.monotonic() < until:
         code = process.poll()
         if code is not None:
-            problem = SiteError(_last_line(log_path, begin) or f"it ended with {code}; see {log_path}")
+            problem = SiteError(process.last_words() or f"it ended with {code}; see {log_path}")
             problem.exit_code = code if code > 0 else 3
             raise problem
         try:
             if is_up(process.pid):
-                process.returncode = 0  # it is no child of ours from now on: do not complain that it runs
+                process.let_go()
                 return process.pid
         except PeerLost:
             pass
         time.sleep(0.02)
     process.kill()
-    raise SiteError(f"it did not come up within {timeout:g} s: {_last_line(log_path, begin)}; see {log_path}")
-
-
-def _last_line(path: str, begin: int) -> str:
-    with open(path, "rb") as file:
-        file.seek(begin)
-        lines = file.read().decode("utf-8", "replace").split("\n")
-    last = next((line for line in reversed(lines) if line.strip()), "")
-    return logs.message_of(last).removeprefix("bough: ").removeprefix("bough executor: ")
+    raise SiteError(f"it did not come up within {timeout:g} s: {process.last_words()}; see {log_path}")
 
 
 class OtherProcess:

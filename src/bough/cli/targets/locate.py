@@ -14,7 +14,7 @@ from typing import NamedTuple
 from bough import private
 from bough.cli.option_values import path_name
 from bough.errors import UnknownName, UserError
-from bough.stores.store_folder import OPENED
+from bough.stores.folder.store_folder import OPENED
 
 HOME = ".bough"
 JOURNAL = "journal.db"

@@ -19,8 +19,8 @@ from bough.errors import PeerLost, StoreFailed
 from bough.model.ids import ExecutorId, RecordId, number_of
 from bough.model.states import OCCUPYING, labels_of
 from bough.model.texts.terminal_text import harmless_name
+from bough.stores.folder.store_folder import path_in, why_unreadable
 from bough.stores.schema import OUT
-from bough.stores.store_folder import path_in, why_unreadable
 from bough.wire import questions
 
 OUTPUT_PIECE = 4 << 20  # bytes asked for at a time

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from bough.core.records.attempts import Span
 from bough.core.records.indexes.ready_queue import occupy_limits
 from bough.model.arrays import ranges
@@ -291,19 +293,7 @@ class RelayExecutorRecord(ExecutorRecord):
     @property
     def joined(self) -> ExecutorJoined:
         """The fact that would bring it here as it is now."""
-        return ExecutorJoined(
-            self.id,
-            self.site,
-            self.host,
-            self.pid,
-            self.capacity,
-            self.until,
-            self.members,
-            self.each,
-            self.python,
-            self.pilot,
-            attributes=self.attributes,
-        )
+        return replace(super().joined, members=self.members, each=self.each)
 
     def _each(self) -> Needs:
         """What the biggest executor behind it has."""

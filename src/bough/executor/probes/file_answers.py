@@ -17,7 +17,7 @@ from typing import Self
 import msgspec
 
 from bough.errors import BoughError, MissingFile, UserError
-from bough.executor.files.sandbox import sandbox_name
+from bough.executor.files.command_files.sandbox import sandbox_name
 from bough.model.files import absolute, hidden_path, place_inside
 from bough.model.monitoring.monitors import compile_pattern
 from bough.wire.probes import (

@@ -27,7 +27,7 @@ from bough.model.tasks import Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from bough.executor.files.staging import Staging
+    from bough.executor.files.staging.staging import Staging
     from bough.executor.slots.backlog import QueuedSpan
     from bough.executor.slots.slot import WorkerSlot
     from bough.model.ids import SpanId

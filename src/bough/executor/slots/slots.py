@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from bough.executor.files.sandbox import aside_of, inside_sandbox, sandbox_name
-from bough.executor.files.staging import Staging
+from bough.executor.files.command_files.sandbox import aside_of, inside_sandbox, sandbox_name
+from bough.executor.files.staging.staging import Staging
 from bough.executor.host.descriptors import Descriptors
 from bough.executor.host.devices import DevicePool, Gpus
 from bough.executor.host.processes import adopt_orphans, children, group_memory, kill
@@ -80,7 +80,7 @@ from bough.wire.executor_messages import (
 from bough.wire.framing import News
 
 if TYPE_CHECKING:
-    from bough.executor.files.declared_inputs import DeclaredInputs
+    from bough.executor.files.staging.declared_inputs import DeclaredInputs
     from bough.executor.slots.watcher_client import ReportedLines, Watching
 
 _REQUESTS = (StageInputs, StoreOutputs, ElementBegan, ElementEnded)
@@ -415,7 +415,7 @@ class Slots:
     def _bring_early(self) -> None:
         """Have inputs brought of what begins next: of spans that wait, and of the next element of those that run."""
         if self._inputs is None:
-            from bough.executor.files.declared_inputs import DeclaredInputs
+            from bough.executor.files.staging.declared_inputs import DeclaredInputs
 
             self._inputs = DeclaredInputs(self.blobs)
         runs = [(held.run, held.run.start) for held in self._backlog.next(_EARLY * self._width)]
@@ -492,7 +492,7 @@ class Slots:
     def _preload(self, run: RunSpan) -> None:
         """Import once, before the fork, what every worker would import for this."""
         if run.kind == Kind.COMMAND:
-            import bough.executor.worker.command_runner  # noqa: F401
+            import bough.executor.worker.commands.command_runner  # noqa: F401
         elif b"cloudpickle" in self.blobs.get(run.body, b""):
             import cloudpickle  # noqa: F401
 

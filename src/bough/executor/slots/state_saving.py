@@ -28,7 +28,7 @@ from bough.model.checkpoints import VARIABLE, CheckpointPlan
 from bough.wire.file_messages import DIGEST, MadeFile
 
 if TYPE_CHECKING:
-    from bough.executor.files.staging import Staging
+    from bough.executor.files.staging.staging import Staging
     from bough.model.ids import SpanId
 
 _STILL: Final = 0.2  # seconds without a change after which a file is taken for complete

@@ -1,4 +1,4 @@
 """What runs in a worker process.
 
-It offers functions (`function_runner`), commands (`command_runner`), their output and the way back to the executor.
+It offers functions (`function_runner`), `commands`, their output and the way back to the executor.
 """

@@ -34,7 +34,7 @@ from bough.movers.value_files import bring_by
 from bough.wire.executor_messages import RunSpan
 
 if TYPE_CHECKING:
-    from bough.executor.worker.command_runner import CommandRunner
+    from bough.executor.worker.commands.command_runner import CommandRunner
 
 _SHORT = 0.01  # seconds that news of short tasks may wait for each other
 
@@ -163,7 +163,7 @@ class _Worker:
 
     def _commands(self) -> CommandRunner:
         if self._command_runner is None:
-            from bough.executor.worker.command_runner import CommandRunner
+            from bough.executor.worker.commands.command_runner import CommandRunner
 
             self._command_runner = CommandRunner(self._context, self._sandbox, is_far=self._is_far)
         return self._command_runner

@@ -39,12 +39,12 @@ from bough.server.peer_connection import PeerConnection
 from bough.server.peer_quotas import Quotas
 from bough.server.turns.run_info import RunInfo
 from bough.server.turns.shell import Shell, internal_error, make_shell
+from bough.stores.folder.store_folder import make_store_folders
+from bough.stores.folder.store_lock import StoreLock, holder
+from bough.stores.folder.unfinished_note import read_note, remove_note
 from bough.stores.places import note_place
 from bough.stores.sql.sqlite import SqliteStore
 from bough.stores.store_errors import reported
-from bough.stores.store_folder import make_store_folders
-from bough.stores.store_lock import StoreLock, holder
-from bough.stores.unfinished_note import read_note, remove_note
 from bough.transport.listener import Acceptor
 from bough.wire.client_messages import Closed, Refused, UserNotice
 from bough.wire.executor_messages import Leave

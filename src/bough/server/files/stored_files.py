@@ -29,8 +29,8 @@ from bough.model.ids import Seconds
 from bough.movers.content_store import ContentStore, IncomingContent
 from bough.movers.local import ContentCopy, bring_in, bring_in_folder, give_out, write_together
 from bough.server.turns.shell import Shell
-from bough.stores.contents import Contents, FileReferences
-from bough.stores.kept_digests import KeptDigests, Stamp
+from bough.stores.folder.contents import Contents, FileReferences
+from bough.stores.folder.kept_digests import KeptDigests, Stamp
 from bough.stores.store_errors import FULL
 from bough.wire.file_messages import PIECE
 

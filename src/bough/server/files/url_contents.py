@@ -25,7 +25,7 @@ from bough.model.files import check_url, site_file
 from bough.model.ids import ExecutorId, Seconds, SpanId
 from bough.movers.remote_files import fetch, is_local, look
 from bough.server.files.stored_files import StoredFiles
-from bough.stores.kept_digests import KeptDigests
+from bough.stores.folder.kept_digests import KeptDigests
 
 _AT_ONCE = 8  # fetches of the server
 _MOST_FETCHES = 10_000  # of executors that are remembered

@@ -195,13 +195,8 @@ class IdRanges:
         return lines
 
     def _rewrite(self, lines: list[str]) -> None:
-        hidden = f"{self._path}.{os.getpid()}"
         with reported(self._path):
-            with open(hidden, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-                file.write("".join(f"{line}\n" for line in lines).encode())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(hidden, self._path)
+            private.write_file(self._path, "".join(f"{line}\n" for line in lines).encode())
             os.close(self._file)
             self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         self._count = len(lines)

@@ -38,13 +38,13 @@ from bough.server.service.upkeep.idle_end import IdleEnd
 from bough.server.service.workflows import Workflows
 from bough.server.turns.run_info import RunInfo
 from bough.server.turns.shell import Shell, make_shell
+from bough.stores.folder.store_folder import make_store_folders
+from bough.stores.folder.store_lock import StoreLock, who_holds
 from bough.stores.maintenance.replay import replay_run
 from bough.stores.open import HeldStore, is_postgres, lock_store, open_store
 from bough.stores.places import note_place
 from bough.stores.store import LastRun, Store
 from bough.stores.store_errors import reported
-from bough.stores.store_folder import make_store_folders
-from bough.stores.store_lock import StoreLock, who_holds
 from bough.transport import home
 from bough.transport.listener import Acceptor, allow_many_files
 from bough.wire.executor_messages import Leave

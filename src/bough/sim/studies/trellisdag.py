@@ -129,11 +129,7 @@ def replay(items: Sequence[Item], lengths: Mapping[int, Seconds], hosts: int = 0
     sizes = [1] * hosts or [len(lengths)]
     executors = [SimulatedExecutor(number, Needs(cores=size)) for number, size in enumerate(sizes, 1)]
     simulation = Simulation(Machine(Policies(Fifo())), model, executors)
-    closed = [GroupClosed(item.id) for item in items if isinstance(item, GroupSpec)]
-    simulation.at(0.0, Submitted(list(items)), *closed)
-    simulation.run()
-    simulation.check_complete()
-    return intervals(simulation)
+    return _ran(simulation, items)
 
 
 LARGE_OVERHEAD: Seconds = 6.11  # of every task: fitted to the run without data movement
@@ -167,6 +163,11 @@ def replay_moved(*, fetch: Seconds = 0.0, overhead: Seconds = LARGE_OVERHEAD, af
 
     executors = [SimulatedExecutor(number, Needs(cores=1)) for number in range(1, HOSTS + 1)]
     simulation = Simulation(Machine(Policies(Fifo())), model, executors)
+    return _ran(simulation, items)
+
+
+def _ran(simulation: Simulation, items: Sequence[Item]) -> Schedule:
+    """What ran when: all of these, submitted at once."""
     closed = [GroupClosed(item.id) for item in items if isinstance(item, GroupSpec)]
     simulation.at(0.0, Submitted(list(items)), *closed)
     simulation.run()

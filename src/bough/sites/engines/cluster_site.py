@@ -21,14 +21,13 @@ from typing import Any, Final
 import msgspec
 
 from bough.errors import SiteError, UserError
-from bough.model.sites.resources import show_bytes
-from bough.model.sites.site_specs import PLENTY, RESOURCE, PilotId, SiteSpec, cache_words
+from bough.model.sites.site_specs import PilotId, SiteSpec
 from bough.sites.engines.worker_side import Call, no_way
 from bough.sites.head.bootstrap import only_commands
+from bough.sites.own_kinds import check_space, pilot_words, run_step
 from bough.sites.site_kind import Checked, PilotStatus, Surroundings
 from bough.transport.access import AT, NO_CERTIFICATE, UNIX, Access
 
-_ROOM: Final = 100_000_000  # bytes that must be free there
 _GIVE_UP: Final = 600.0  # seconds that an executor waits for a server
 _PATIENCE: Final = 120.0  # seconds for an answer: workers may have to be started
 _LONGEST_LINE: Final = 1 << 24
@@ -67,10 +66,7 @@ class ClusterSite:
 
     async def check(self, step: str) -> Checked:
         """Look at one thing; what went wrong is the line."""
-        try:
-            return await getattr(self, f"_check_{step}")()  # type: ignore[no-any-return]
-        except SiteError as error:
-            return Checked(False, str(error))
+        return await run_step(self, step)
 
     async def _check_reach(self) -> Checked:
         return Checked(True, str(await self._ask("describe")))
@@ -82,12 +78,7 @@ class ClusterSite:
         )
 
     async def _check_space(self) -> Checked:
-        found = await self._ask("look")
-        place = self._spec.shared_dir or found["folder"]
-        if found["free"] < _ROOM:
-            needed = show_bytes(_ROOM)
-            return Checked(False, f"{place} has {show_bytes(found['free'])} free, {needed} are needed: free some")
-        return Checked(True, f"{place} has {show_bytes(found['free'])} free")
+        return check_space(self._spec, await self._ask("look"))
 
     async def _check_way(self) -> Checked:
         found = await self._ask("look")
@@ -183,18 +174,8 @@ class ClusterSite:
         """Have an executor started beside a worker."""
         spec = self._spec
         cores = spec.cores_per_pilot or 1.0
-        words = ["--site", self._name, "--pilot", str(pilot), "--idle-timeout", f"{spec.idle:g}"]
-        words += [
-            "--give-up",
-            f"{_GIVE_UP:g}",
-            "--resource",
-            f"{RESOURCE}{self._name}={PLENTY}",
-            "--cores",
-            f"{cores:g}",
-        ]
-        words += cache_words(spec)
-        if spec.shared_dir:
-            words += ["--work", os.path.join(spec.shared_dir, f"bough-{self._around.key[:12]}", str(pilot))]
+        words = pilot_words(self._name, spec, self._around, pilot, idle=spec.idle, give_up=_GIVE_UP)
+        words += ["--cores", f"{cores:g}"]
         return str(await self._ask("submit", pilot=pilot, words=words, setup=spec.setup, cores=cores))
 
     async def statuses(self, pilots: Mapping[PilotId, str]) -> Mapping[PilotId, PilotStatus]:

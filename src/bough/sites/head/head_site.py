@@ -14,17 +14,16 @@ from typing import Any, Final
 
 import msgspec
 
-from bough.errors import SiteError
 from bough.model.sites.resources import show_bytes
-from bough.model.sites.site_specs import PLENTY, RESOURCE, PilotId, SiteSpec, cache_words
+from bough.model.sites.site_specs import PilotId, SiteSpec
 from bough.sites.head.bootstrap import OWN, Archive, make_archive, only_commands, read_platform
 from bough.sites.head.errands import PATIENCE, Connection, LocalConnection
 from bough.sites.head.head_relay import GIVE_UP
 from bough.sites.head.ssh_connection import SshConnection
+from bough.sites.own_kinds import check_space, pilot_words, run_step
 from bough.sites.site_kind import Checked, Surroundings
 from bough.transport.access import NO_CERTIFICATE, UNIX, Access
 
-_ROOM: Final = 100_000_000  # bytes that must be free there
 _SKEW: Final = 30.0  # seconds that clocks may differ: access and timestamps do not need more
 _LOAD: Final = 600.0  # seconds for the archive to arrive
 
@@ -57,10 +56,7 @@ class HeadSite:
 
     async def check(self, step: str) -> Checked:
         """Look at one thing; what went wrong is the line."""
-        try:
-            return await getattr(self, f"_check_{step}")()  # type: ignore[no-any-return]
-        except SiteError as error:
-            return Checked(False, str(error))
+        return await run_step(self, step)
 
     async def _check_reach(self) -> Checked:
         await self._reach()
@@ -74,12 +70,7 @@ class HeadSite:
         return Checked(True, what + only_commands(found["python"]))
 
     async def _check_space(self) -> Checked:
-        found = await self._look()
-        place = self._spec.shared_dir or found["folder"]
-        if found["free"] < _ROOM:
-            needed = show_bytes(_ROOM)
-            return Checked(False, f"{place} has {show_bytes(found['free'])} free, {needed} are needed: free some")
-        return Checked(True, f"{place} has {show_bytes(found['free'])} free")
+        return check_space(self._spec, await self._look())
 
     async def _check_clock(self) -> Checked:
         before = time.time()
@@ -161,17 +152,13 @@ class HeadSite:
         assert self._archive is not None
         spec = self._spec
         idle = 0.0 if spec.min_pilots else spec.idle  # where some are kept the server lets go of the others
-        words = ["--site", self._name, "--pilot", str(pilot), "--idle-timeout", f"{idle:g}"]
-        words += ["--give-up", f"{self.give_up:g}", "--resource", f"{RESOURCE}{self._name}={PLENTY}"]
+        words = pilot_words(self._name, spec, self._around, pilot, idle=idle, give_up=self.give_up)
         if spec.cores_per_pilot:
             words += ["--cores", f"{spec.cores_per_pilot:g}"]
         if spec.executors_per_host > 1:
             words += ["--executors", str(spec.executors_per_host)]
         if spec.container_command:
             words += ["--container-command", spec.container_command]
-        words += cache_words(spec)
-        if spec.shared_dir:
-            words += ["--work", os.path.join(spec.shared_dir, f"bough-{self._around.key[:12]}", str(pilot))]
         common = {"setup": spec.setup, "digest": self._archive.digest, "shared_dir": spec.shared_dir}
         return {"pilot": pilot, "words": words, **common}
 

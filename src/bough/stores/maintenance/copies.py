@@ -30,13 +30,13 @@ from bough.model.events.facts import Fact, Submitted
 from bough.model.tasks import ArraySpec, TaskSpec
 from bough.policies.policy_registry import load_policies
 from bough.stores.database import Database
+from bough.stores.folder.store_folder import make_store_folder
 from bough.stores.open import is_postgres, lock_store, need_psycopg, open_store
 from bough.stores.quarantine import SetAside, spoilt
 from bough.stores.schema import FILE
 from bough.stores.sql.sql_store import SqlStore
 from bough.stores.sql.sqlite import make_private_database
 from bough.stores.store_errors import reported
-from bough.stores.store_folder import make_store_folder
 
 # durable tables: their columns, PostgreSQL's types for them; the first column is the key
 DURABLE: Final = {

@@ -17,10 +17,10 @@ from bough import private
 from bough.errors import StoreFailed
 from bough.filesystems import is_network_filesystem
 from bough.stores import schema
+from bough.stores.folder.store_folder import make_store_folder
 from bough.stores.schema import FILE
 from bough.stores.sql.sql_store import SqlStore
 from bough.stores.store_errors import failed, reported
-from bough.stores.store_folder import make_store_folder
 
 CHECKPOINT_PAGES: Final = 4_000  # of 4 kB in the log before it is copied into the file
 CACHE_SIZE: Final = 32_768  # kB of pages SQLite keeps, so that folding touches each page of an index once
@@ -83,7 +83,7 @@ class SqliteStore(SqlStore):
         execute("COMMIT")
         if self.wal:
             execute("PRAGMA wal_checkpoint(PASSIVE)")
-        _sync_directory(self.directory)
+        private.sync_folder(self.directory)
 
     def claim(self, kind: str) -> None:
         """As `Store.claim`; a service's store frees space in steps, which makes appending somewhat slower."""
@@ -130,7 +130,7 @@ class SqliteStore(SqlStore):
             # A checkpoint syncs both files itself.
             if self._log < 0:
                 self._log = private.opener(f"{self.path}-wal", os.O_RDWR | os.O_CREAT)
-                _sync_directory(self.directory)
+                private.sync_folder(self.directory)
             os.fdatasync(self._log)
 
     def _rows(self, after: int) -> Iterator[tuple[int, float, bytes]]:
@@ -170,12 +170,3 @@ def make_private_database(path: str) -> None:
         os.close(private.opener(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         private.close_file(path)
-
-
-def _sync_directory(directory: str) -> None:
-    """Make new files' names durable."""
-    number = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from bough import private
 from bough.errors import SiteError
-from bough.executor.files.declared_outputs import remove
+from bough.executor.files.command_files.declared_outputs import remove
 from bough.model.commands.command import CommandCall, Part, TemplateSlot
 from bough.model.files import is_url, site_file
 from bough.model.outcomes import Output

@@ -17,7 +17,7 @@ from hashlib import blake2b
 
 from bough import private
 from bough.errors import SiteError
-from bough.executor.files.declared_outputs import remove
+from bough.executor.files.command_files.declared_outputs import remove
 from bough.movers.folder_archive import unpack_file
 
 _MOST_ENVIRONMENTS = 8  # kept, and those of the last day

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 from bough import logs
 from bough.errors import ProtocolError
 from bough.executor.executor_options import ExecutorLifetime
-from bough.executor.files.host_cache import LIMIT, HostCache, cache_folder, default_place, list_contents
-from bough.executor.files.shared_store import SHARED_LIMIT, SharedStore, store_folder
-from bough.executor.files.transfer_protocol import (
+from bough.executor.files.caches.host_cache import LIMIT, HostCache, cache_folder, default_place, list_contents
+from bough.executor.files.caches.shared_store import SHARED_LIMIT, SharedStore, store_folder
+from bough.executor.files.transfers.transfer_protocol import (
     BringContent,
     ContentBrought,
     Done,
@@ -145,7 +145,7 @@ class Transfers:
 
     def _run(self, sock: socket.socket) -> None:
         """In the fork."""
-        from bough.executor.files.transfer_process import TransferProcess
+        from bough.executor.files.transfers.transfer_process import TransferProcess
 
         options = self._options
         cache = HostCache(self._cache.folder, options.limit, load_eviction(options.eviction), pins=self._cache.pins)

@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable
 from msgspec.structs import replace
 
 from bough import private
-from bough.executor.files.declared_outputs import remove
+from bough.executor.files.command_files.declared_outputs import remove
 from bough.executor.host.disk_space_wait import is_full
 from bough.executor.host.processes import Unstartable
 from bough.model.commands.command import CommandCall, Part, TemplateSlot

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from bough.executor.executor_options import ExecutorLifetime
-from bough.executor.files.sandbox import ExecutorFolder
-from bough.executor.files.transfer_protocol import FromTransfers
+from bough.executor.files.command_files.sandbox import ExecutorFolder
+from bough.executor.files.transfers.transfer_protocol import FromTransfers
 from bough.executor.host.descriptors import Descriptors
 from bough.model.ids import ExecutorId
 from bough.wire.file_messages import CacheReport
 
 if TYPE_CHECKING:
-    from bough.executor.files.host_cache import HostCache
-    from bough.executor.files.transfer_client import Transfers
+    from bough.executor.files.caches.host_cache import HostCache
+    from bough.executor.files.transfers.transfer_client import Transfers
 
 
 class HostContents:
@@ -56,7 +56,7 @@ class HostContents:
     def open(self) -> HostCache:
         """The host's cache, and what brings contents into it."""
         if self.cache is None:
-            from bough.executor.files.transfer_client import Transfers, cache_options
+            from bough.executor.files.transfers.transfer_client import Transfers, cache_options
 
             self._folder.open()
             options = cache_options(self._told)

@@ -14,7 +14,7 @@ import struct
 from typing import Final
 
 from bough import private
-from bough.executor.files.host_cache import HostCache
+from bough.executor.files.caches.host_cache import HostCache
 from bough.wire.file_messages import DIGEST
 
 _RECORD: Final = struct.Struct(f"<{DIGEST}sQ")  # digest, bytes

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 
 from bough import private
 from bough.errors import BoughError
-from bough.executor.files.declared_outputs import remove
-from bough.executor.files.host_folders import host_folder, locked
+from bough.executor.files.command_files.declared_outputs import remove
+from bough.executor.files.command_files.host_folders import host_folder, locked
 from bough.executor.host.machine_capacity import machine_attributes
 from bough.executor.host.processes import Unstartable
 from bough.model.commands.command import CommandCall, Transfer

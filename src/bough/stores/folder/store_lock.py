@@ -14,7 +14,7 @@ from typing import Final, Self
 
 from bough import private
 from bough.errors import BoughError, StoreFailed, StoreHeld
-from bough.stores.store_folder import make_store_folder
+from bough.stores.folder.store_folder import make_store_folder
 
 FILE: Final = "lock"
 _TAKEN: Final = frozenset({errno.EAGAIN, errno.EACCES, errno.EWOULDBLOCK})

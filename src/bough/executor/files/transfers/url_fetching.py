@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
 from bough.errors import BoughError, SiteError, UserError
-from bough.executor.files.host_cache import HostCache
-from bough.executor.files.transfer_protocol import FetchUrl, LookUrl, UrlFetched, UrlSeen
-from bough.executor.files.url_marks import UrlMarks
+from bough.executor.files.caches.host_cache import HostCache
+from bough.executor.files.caches.url_marks import UrlMarks
+from bough.executor.files.transfers.transfer_protocol import FetchUrl, LookUrl, UrlFetched, UrlSeen
 from bough.executor.host.disk_space_wait import is_full
 from bough.movers.local import digest_of
 from bough.movers.remote_files import RemoteFile, can_move, fetch, is_local, look

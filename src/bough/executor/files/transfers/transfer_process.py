@@ -22,10 +22,10 @@ import time
 from typing import Final
 
 from bough.errors import BoughError
-from bough.executor.files.host_cache import ArrivingContent, HostCache
-from bough.executor.files.peer_link import PeerFailure, PeerReader, PeerServer, PeerUnreached, listen
-from bough.executor.files.shared_store import Claim, SharedStore
-from bough.executor.files.transfer_protocol import (
+from bough.executor.files.caches.host_cache import ArrivingContent, HostCache
+from bough.executor.files.caches.shared_store import Claim, SharedStore
+from bough.executor.files.transfers.peer_link import PeerFailure, PeerReader, PeerServer, PeerUnreached, listen
+from bough.executor.files.transfers.transfer_protocol import (
     BringContent,
     CacheEvents,
     CheckCopy,
@@ -48,7 +48,7 @@ from bough.executor.files.transfer_protocol import (
     WantedContents,
     to_transfers_frames,
 )
-from bough.executor.files.url_fetching import UrlFetching
+from bough.executor.files.transfers.url_fetching import UrlFetching
 from bough.executor.host.disk_space_wait import is_full
 from bough.movers.local import digest_of
 from bough.wire.file_messages import PIECE, FailedPeer, MovedContent, PeerHint

@@ -23,17 +23,25 @@ import msgspec
 
 from bough import private
 from bough.errors import BadValue, BoughError, SiteError, UserError
-from bough.executor.files.declared_outputs import Outputs
-from bough.executor.files.sandbox import Sandbox, aside_of, sandbox_name
-from bough.executor.host.disk_space_wait import is_full, lacks_space
+from bough.executor.files.command_files.declared_outputs import Outputs
+from bough.executor.files.command_files.sandbox import Sandbox, aside_of, sandbox_name
+from bough.executor.host.disk_space_wait import is_full
 from bough.executor.host.processes import Unstartable, kill_group
 from bough.executor.reports import are_long
-from bough.executor.worker.beside_thread import do_beside
 from bough.executor.worker.call_text import show_values
-from bough.executor.worker.command_wait import CommandEnd, CommandWait
+from bough.executor.worker.commands.beside_thread import do_beside
+from bough.executor.worker.commands.command_failures import (
+    OF_DISK,
+    failure_of,
+    for_want_of_space,
+    not_started,
+    unstartable,
+    with_stderr,
+)
+from bough.executor.worker.commands.command_wait import CommandEnd, CommandWait
 from bough.executor.worker.environment import THREADS, Environments, ProgramPaths, open_stdin
 from bough.executor.worker.output_streams import sizes_of
-from bough.executor.worker.serialisation import one_line, speaks_of_site
+from bough.executor.worker.serialisation import one_line
 from bough.executor.worker.worker_channel import WorkerContext
 from bough.executor.worker_protocol import (
     ATTRIBUTES,
@@ -62,16 +70,15 @@ from bough.wire.executor_messages import RunSpan
 from bough.wire.file_messages import HeldOutputs
 
 if TYPE_CHECKING:
-    from bough.executor.files.host_folders import Environment
-    from bough.executor.files.playpen import Playpen
-    from bough.executor.files.url_files import UrlFiles
+    from bough.executor.files.command_files.host_folders import Environment
+    from bough.executor.files.command_files.playpen import Playpen
+    from bough.executor.files.command_files.url_files import UrlFiles
 
 _UNMOVED: Mapping[str, str] = MappingProxyType({})
 _RESET = [int(number) for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM)]
 _PATH = os.fsencode(os.defpath)
 _IMPOSSIBLE = frozenset((errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST))  # no host has a file of such a name
 _CHECKPOINT = VARIABLE.encode()
-_OF_DISK = frozenset({Cause.EXIT, Cause.MISSING_OUTPUT})  # failures that a full disk may be the reason of
 _AHEAD = 16  # rows that are filled in together: between programs the code for it has left the processor's cache
 
 
@@ -201,7 +208,7 @@ class CommandRunner:
             self._not_started(run, index, error)
             return
         except (SiteError, UserError, OSError) as error:
-            self._not_started(run, index, _unstartable(error))
+            self._not_started(run, index, unstartable(error))
             return
         try:
             self._element(number, run, index, sandbox.call, sandbox)
@@ -228,8 +235,8 @@ class CommandRunner:
         if not settings.environment and not settings.playpen:
             return call
         folder = os.path.dirname(os.path.dirname(self._sandboxes))
-        if settings.environment:
-            from bough.executor.files.host_folders import host_folder, unpacked_environment  # few commands have one
+        if settings.environment:  # few commands have one
+            from bough.executor.files.command_files.host_folders import host_folder, unpacked_environment
 
             archive = self._contents.get(settings.environment, settings.environment)
             try:
@@ -239,7 +246,7 @@ class CommandRunner:
             both = "\n".join(filter(None, (self._unpacked.setup, settings.setup)))
             call = msgspec.structs.replace(call, settings=msgspec.structs.replace(settings, setup=both))
         if settings.playpen:
-            from bough.executor.files.playpen import Playpen
+            from bough.executor.files.command_files.playpen import Playpen
 
             self._playpen = Playpen(folder, call, sandbox_name(run.record, index, run.attempt))
             self._playpen.prepare(sandbox.place if sandbox else str, self._attributes)
@@ -251,7 +258,7 @@ class CommandRunner:
         """A command as it is run: what it has at URLs is looked after separately."""
         if not any(":/" in path for path in (*call.reads, *call.writes.values())):
             return call
-        from bough.executor.files.url_files import UrlFiles, has_urls  # few commands have some
+        from bough.executor.files.command_files.url_files import UrlFiles, has_urls  # few commands have some
 
         if not has_urls(call):
             return call
@@ -277,7 +284,7 @@ class CommandRunner:
                 self._urls.prepare()
                 self._urls.take(answer.files)
         except (Unstartable, BoughError, OSError) as error:
-            self._not_started(run, index, _unstartable(error))
+            self._not_started(run, index, unstartable(error))
             return False
         if wanted:
             self._staged = msgspec.structs.replace(answer.moved, stage_in=time.perf_counter() - begun)
@@ -301,7 +308,7 @@ class CommandRunner:
             if answer.error:
                 why = f"its input is not in its place and cannot be brought: {answer.error}"
                 raise Unstartable(why, of_site=answer.of_site, lost=answer.lost, full=answer.full)
-            from bough.executor.files.missing_inputs import put_in_places  # few commands miss some
+            from bough.executor.files.command_files.missing_inputs import put_in_places  # few commands miss some
 
             put_in_places(answer.files, answer.folders, (run.record, index, run.attempt))
         except Unstartable as error:
@@ -373,11 +380,7 @@ class CommandRunner:
         return found
 
     def _not_started(self, run: RunSpan, index: int, error: Unstartable) -> None:
-        if error.full:
-            self._say_failed(run, index, Failure(Cause.NO_SPACE, str(error)))
-            return
-        cause = Cause.INPUT_LOST if error.lost else Cause.NOT_STARTED
-        self._say_failed(run, index, Failure(cause, str(error), site=error.of_site, lost=error.lost))
+        self._say_failed(run, index, not_started(error))
 
     def _say_failed(self, run: RunSpan, index: int, failure: Failure, detail: Detail | None = None) -> None:
         """Tell a failure, of a sweep's element with its values."""
@@ -420,9 +423,9 @@ class CommandRunner:
         out, err = self._streams.take()
         failure = self._judge(status, outputs) if status or outputs or waiting.end or self._urls else None
         if failure and sandbox:
-            failure = _for_want_of_space(failure, sandbox)
+            failure = for_want_of_space(failure, sandbox.root)
         if failure and failure.cause in {Cause.EXIT, Cause.SIGNAL, Cause.TIMEOUT, Cause.MEMORY, Cause.MISSING_OUTPUT}:
-            failure = _with_stderr(failure, self._streams.error_tail(err))
+            failure = with_stderr(failure, self._streams.error_tail(err))
         out, err = self._keep_streams(number, run, index, out, err)
         if survived:
             self._streams.seal()
@@ -538,7 +541,7 @@ class CommandRunner:
 
     def _tell_failure(self, run: RunSpan, index: int, failure: Failure, detail: Detail) -> None:
         """A command that failed for want of space runs again: here once there is some in the store, or elsewhere."""
-        if failure.cause in _OF_DISK and self._streams.lacks_space:
+        if failure.cause in OF_DISK and self._streams.lacks_space:
             if self._streams.wait_for_space():
                 self._reports.say(WorkReturned(run.span, index, index + 1))
                 return
@@ -636,14 +639,8 @@ class CommandRunner:
             missing = self._missing(outputs)
             text = f"{verdict.ended_by}; it had not written its output {', '.join(missing)} by then"
             return Failure(Cause.MISSING_OUTPUT, text) if missing else None
-        if os.WIFSIGNALED(status):
-            number = os.WTERMSIG(status)
-            return Failure(Cause.SIGNAL, f"killed by signal {number} ({_signal_name(number)})", signal=number)
-        code = os.WEXITSTATUS(status)
-        if code:
-            full = outputs.full_folder() if outputs else ""
-            reason = f"; the disk of {full} was full" if full else ""
-            return Failure(Cause.EXIT, exit_message(code) + reason, exit_code=code)
+        if status:
+            return failure_of(status, outputs.full_folder() if outputs else "")
         missing = self._missing(outputs)
         if missing:
             return Failure(Cause.MISSING_OUTPUT, f"did not write its output {', '.join(missing)}", exit_code=0)
@@ -673,15 +670,6 @@ def _check_brought(answer: InputsStaged) -> None:
         raise Unstartable(why, of_site=answer.of_site, lost=answer.lost, full=answer.full)
 
 
-def _unstartable(error: Exception) -> Unstartable:
-    """What a command's inputs at URLs ran into, as a reason not to start it."""
-    if isinstance(error, Unstartable):
-        return error
-    of_site = not isinstance(error, UserError) and not (isinstance(error, SiteError) and not error.transient)
-    full = isinstance(error, OSError) and is_full(error)
-    return Unstartable(f"its input cannot be brought: {error}", of_site=of_site, full=full)
-
-
 def _place_of(path: str, sandbox: Sandbox | None) -> str:
     """Where a path of the submitter lies here."""
     return sandbox.place(path) if sandbox else path
@@ -709,46 +697,8 @@ def _surrounded(argv: list[str], settings: CommandSettings, environment: dict[by
         raise Unstartable(str(error)) from error
 
 
-def _for_want_of_space(failure: Failure, sandbox: Sandbox) -> Failure:
-    """What a command's failure is that ran where the disk is full: it may run well when that is not."""
-    if failure.cause not in _OF_DISK or not lacks_space(sandbox.root):
-        return failure
-    return Failure(Cause.NO_SPACE, f"the disk of {sandbox.root} was full: {failure.message}")
-
-
 def _payload(run: RunSpan) -> bytes:
     if run.payload_path:
         with open(run.payload_path, "rb") as file:
             return file.read()
     return run.payload
-
-
-def _with_stderr(failure: Failure, tail: str) -> Failure:
-    """A failure with what the command wrote last, which may say that it is the site's."""
-    site = failure.cause is Cause.EXIT and speaks_of_site(tail, failure.exit_code)
-    return msgspec.structs.replace(failure, stderr=tail, site=site)
-
-
-def exit_message(code: int) -> str:
-    """An exit code in a line; those that a shell makes of signals are explained, for nobody knows them by heart."""
-    if code == _BROKEN_PIPE:
-        return (
-            f"exit code {code} (SIGPIPE: a program wrote into a pipe whose reader had ended, as in yes | head -1;"
-            " if that is right, put 'set +o pipefail;' before the command)"
-        )
-    number = code - _OF_SIGNAL
-    if number in _SIGNALS:
-        return f"exit code {code} (a program that the shell started was ended by {_signal_name(number)})"
-    return f"exit code {code}"
-
-
-_OF_SIGNAL = 128  # a shell adds it to the number of the signal that ended a program
-_BROKEN_PIPE = _OF_SIGNAL + signal.SIGPIPE
-_SIGNALS = frozenset(map(int, signal.Signals))
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"SIG{number}"

@@ -19,10 +19,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from bough.errors import SiteError
-from bough.executor.files.host_contents import HostContents
-from bough.executor.files.output_collector import OutputCollector
-from bough.executor.files.staging_requests import StagingWorker
-from bough.executor.files.transfer_protocol import KeepOutput, OutputSeen
+from bough.executor.files.staging.host_contents import HostContents
+from bough.executor.files.staging.output_collector import OutputCollector
+from bough.executor.files.staging.staging_requests import StagingWorker
+from bough.executor.files.transfers.transfer_protocol import KeepOutput, OutputSeen
 from bough.executor.worker_protocol import OutputsStored, StoreOutputs
 from bough.model.events.news import WorkFailed, WorkSucceeded
 from bough.model.ids import SpanId

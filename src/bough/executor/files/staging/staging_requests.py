@@ -13,7 +13,7 @@ from bough.model.outcomes import Staged
 from bough.wire.file_messages import FindPeers, InputsAnnounced
 
 if TYPE_CHECKING:
-    from bough.executor.files.url_inputs import SeenUrl
+    from bough.executor.files.staging.url_inputs import SeenUrl
 
 
 class StagingWorker(Protocol):

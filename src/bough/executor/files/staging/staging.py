@@ -21,11 +21,12 @@ from msgspec.structs import replace
 
 from bough.errors import SiteError
 from bough.executor.executor_options import ExecutorLifetime
-from bough.executor.files.host_contents import HostContents
-from bough.executor.files.sandbox import ExecutorFolder
-from bough.executor.files.staged_outputs import StagedOutputs
-from bough.executor.files.staging_requests import AnnouncedTask, Download, StagingRequest, StagingWorker
-from bough.executor.files.transfer_protocol import (
+from bough.executor.files.command_files.sandbox import ExecutorFolder
+from bough.executor.files.staging.host_contents import HostContents
+from bough.executor.files.staging.staged_outputs import StagedOutputs
+from bough.executor.files.staging.staging_requests import AnnouncedTask, Download, StagingRequest, StagingWorker
+from bough.executor.files.staging.url_inputs import UrlInputs
+from bough.executor.files.transfers.transfer_protocol import (
     BringContent,
     CacheEvents,
     CheckCopy,
@@ -42,8 +43,7 @@ from bough.executor.files.transfer_protocol import (
     UrlFetched,
     UrlSeen,
 )
-from bough.executor.files.transfer_protocol import ListShared as ListStore
-from bough.executor.files.url_inputs import UrlInputs
+from bough.executor.files.transfers.transfer_protocol import ListShared as ListStore
 from bough.executor.host.descriptors import Descriptors
 from bough.executor.host.disk_space_wait import is_full
 from bough.executor.worker_protocol import InputsStaged, OutputsStored, StageInputs
@@ -402,7 +402,7 @@ class Staging:
     def _report_all(self) -> None:
         """Say all that the cache of this host has."""
         if self._contents.cache is None:
-            from bough.executor.files.transfer_client import cache_options
+            from bough.executor.files.transfers.transfer_client import cache_options
 
             contents = cache_options(self._told).contents()
             if not contents:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Final
 
 from bough.errors import BoughError, ProtocolError
-from bough.executor.files.host_cache import HostCache, part_path
+from bough.executor.files.caches.host_cache import HostCache, part_path
 from bough.model.ids import ExecutorId
 from bough.transport.dial import tune
 from bough.transport.tls import check_pin, client_context

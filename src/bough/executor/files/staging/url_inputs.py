@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from bough.executor.files.host_contents import HostContents
-from bough.executor.files.staging_requests import StagingRequest
-from bough.executor.files.transfer_protocol import FetchUrl, LookUrl, UrlFetched, UrlSeen
+from bough.executor.files.staging.host_contents import HostContents
+from bough.executor.files.staging.staging_requests import StagingRequest
+from bough.executor.files.transfers.transfer_protocol import FetchUrl, LookUrl, UrlFetched, UrlSeen
 from bough.model.sites.resources import show_bytes
 from bough.wire.file_messages import UrlState
 
@@ -116,7 +116,7 @@ class UrlInputs:
             return
         mark = b"" if fresh else seen.mark
         if mark:
-            from bough.executor.files.url_marks import UrlMarks
+            from bough.executor.files.caches.url_marks import UrlMarks
 
             found = UrlMarks(cache).content(mark)
             if found is not None and cache.pin(found[0], request.owner, found[1]):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 
-from bough.executor.files.declared_outputs import remove
+from bough.executor.files.command_files.declared_outputs import remove
 from bough.executor.host.disk_space_wait import is_full
 from bough.executor.host.processes import Unstartable
 from bough.model.files import hidden_path

@@ -76,7 +76,7 @@ class Contents:
                 incoming.finish(sync_folder=False)
                 folders[os.path.dirname(self.path(digest))] = None
         for folder in folders:
-            _sync_folder(folder)
+            private.sync_folder(folder)
 
     def sweep(self) -> None:
         """Delete contents that were left half-written; only the holder of the store may call this."""
@@ -122,7 +122,7 @@ class Incoming:
         os.replace(self._hidden, path)
         self._file.close()  # last: what fails before may be tried again
         if sync_folder:
-            _sync_folder(os.path.dirname(path))
+            private.sync_folder(os.path.dirname(path))
         return digest
 
     def drop(self) -> None:
@@ -137,14 +137,6 @@ class Incoming:
     def __exit__(self, *exc: object) -> None:
         if exc[0] is not None:
             self.drop()
-
-
-def _sync_folder(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class FileReferences:
