@@ -50,7 +50,7 @@ def test_a_place_names_the_greatest_keys_first(many: int, seed: int) -> None:
 
 
 def test_what_many_contents_cost_is_bounded_by_those_that_are_there() -> None:
-    place, wanting = Place("s/h"), array("i", (1,)) * 20_000
+    place = Place("s/h")
     for content in range(20_000):
         place.add(content, (content * 7919 % 20_011) << 72 | content)
         if content >= 100:
