@@ -55,7 +55,7 @@ class PilotExecutor(SimulatedExecutor):
     def __init__(
         self, pilot: PilotId, site: str, cores: float, now: Seconds, until: Seconds = 0.0, *, node: Node = _ANY
     ) -> None:
-        capacity = Needs(cores=cores, memory=node.memory or UNSAID_MEMORY)
+        capacity = node.has or Needs(cores=cores, memory=UNSAID_MEMORY)
         super().__init__(FIRST + pilot, capacity, node.speed, site=site)
         self.availability, self.attributes = node.availability, node.attributes
         self.until = until
