@@ -56,7 +56,7 @@ class PilotExecutor(SimulatedExecutor):
         self, pilot: PilotId, site: str, cores: float, now: Seconds, until: Seconds = 0.0, *, node: Node = _ANY
     ) -> None:
         capacity = node.has or Needs(cores=cores, memory=UNSAID_MEMORY)
-        super().__init__(FIRST + pilot, capacity, node.speed, site=site)
+        super().__init__(FIRST + pilot, capacity, node.speed, f"{site}-{pilot}", site)
         self.availability, self.attributes = node.availability, node.attributes
         self.until = until
         self.fails: Seconds = inf  # when its host does, which nobody knows before
