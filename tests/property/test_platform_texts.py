@@ -19,13 +19,16 @@ SITE = (
     'uplink = {bandwidth = "100Mbit/s", sharing = "serial", availability = {step = 5, values = [1, 0.5]}}',
     "availability = {mean = 0.7, deviation = 0.2, steps = 20}", 'availability = {file = "f", shift = true}',
     "availability = {times = [0, 5], values = [1]}", "leaves = [5, 20]", "returns = 10",
+    'availability = [{file = "f"}, {mean = 0.5}]', 'availability = {file = "f-{host}"}', "gpus = 2",
+    'attributes = {os = "linux", cpu = ["avx2"]}', "resources = {license = 3}",
     "queue = {wait = 120, deviation = 60, startup = 5, idle = 60, walltime = 9}", 'queue = {log = "l"}',
 )  # fmt: skip
 RULES = (
     'peers = "site"', "chains = true", "streams = 2", 'outputs = "keep"', 'fairness = "rtt"', 'index = "central"',
     'index = "distributed"', "lookups = 5", "early = true", 'killed = "stay"', "startup = 0.5",
 )  # fmt: skip
-PARTS = ("[home]\nbandwidth = 100", '[site."a b"]\nhosts = 2', "[site.b]\nqueue = {wait = 5}", "[nothing]")
+PARTS = ("[home]\nbandwidth = 100", '[site."a b"]\nhosts = 2', "[site.b]\nqueue = {wait = 5}", "[nothing]",
+         "[queue.night]\nmax_cores = 8", '[queue.q]\nshare = 2\nsites = ["a"]\nmax_time = 60', "[queue]")  # fmt: skip
 WORDS = st.sampled_from(
     [
         "nan",

@@ -1,8 +1,8 @@
 """Workflow files and recorded runs as workloads for the simulator.
 
 A recorded task has its seconds; a described one takes what its `seconds` attribute says, or what is given for all that
-say nothing. What a described task asks for (cores, memory, sites, requirements) it asks for in a simulation, too; of a
-recorded one the cores are known, and what memory it used is no request.
+say nothing. What a task asks for (cores, memory, GPUs, other resources, sites, requirements, its named queue) it asks
+for in a simulation, too; what memory it used is no request.
 Rule: nothing runs, and no time is made up: a task without one is named, with what to do.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bough.describe.task_graph import RecordedTask, TaskGraph
 from bough.errors import UserError
+from bough.model.sites.resources import Needs
 from bough.sim.workload import SimulatedFile, SimulatedTask, Workload
 
 
@@ -27,16 +28,19 @@ def workload_of(graph: TaskGraph, *, unknown: float | None = None) -> Workload:
             )
         places[task.id] = len(made)
         after = tuple([places[one] for one in task.before])
-        cores = 0.0 if task.is_joint else task.cores
+        needs = _JOINT if task.is_joint else task.needs
         reads, writes = files.of(task)
         template = _template(task.name)
         made.append(
             SimulatedTask(
-                task.name, seconds, after, cores, task.reserved, task.priority, template, reads, writes,
-                sites=task.sites, requires=task.requires,
+                task.name, seconds, after, needs.cores, needs.memory, task.priority, template, reads, writes,
+                sites=needs.sites, requires=needs.requires, gpus=needs.gpus, named=needs.named, queue=needs.queue,
             )
         )  # fmt: skip
     return Workload(graph.name, made, files.listed)
+
+
+_JOINT = Needs(0.0)
 
 
 class _Files:

@@ -1,30 +1,34 @@
 """A recorded run, run again in the simulator: what it predicts against what happened, and what would be if.
 
-A run gives a workload (tasks, dependencies, their own seconds and those of moving files), executors (cores, when they
-came) and what Bough itself took: from a task that could start and a core that was free to the start (`overhead`), and
-from the submission to the first start (`startup`). Another run of the same workflow can be predicted from these: with
-other executors, another policy, slower links.
+A run gives a workload (tasks, what they ask for, dependencies, their own seconds and those of moving files), executors
+(what they had, when they came), the limits of named queues, and what Bough itself took: from a task that could start
+and a core that was free to the start (`overhead`), and from the submission to the first start (`startup`). Another run
+of the same workflow can be predicted from these: with other executors, another policy, slower links.
 Rule: an estimate is made of the earlier run alone; what is compared with it is never read for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
+from typing import Any
 
 import msgspec
 
 from bough.analysis.recorded_workloads import in_order, workload_of
 from bough.analysis.simulation_pictures import Bar
-from bough.describe.task_graph import RunExecutor, TaskGraph
+from bough.describe.task_graph import QueueChange, RunExecutor, TaskGraph
 from bough.errors import UserError
 from bough.model.ids import Seconds
+from bough.model.sites.resources import Needs
 from bough.sim.experiment import SimulatedHost, run_on_hosts
 from bough.sim.experiment_report import Outcome
 from bough.sim.policy_watch import PATIENCE
 from bough.sim.schedule import Interval
 from bough.sim.workload import SimulatedTask, Workload
 
+_ANYWHERE: dict[str, Any] = {"memory": 0, "gpus": 0.0, "named": (), "sites": (), "requires": "", "queue": ""}
 _LONGEST = 1.0  # seconds: a longer gap has another reason than sending, starting and reporting
 
 
@@ -56,6 +60,7 @@ class RecordedRun(msgspec.Struct, frozen=True):
     arrivals: Sequence[Seconds]  # by place: when it was submitted
     calibration: Calibration
     unsuccessful: frozenset[int] = frozenset()  # by place: did not succeed, and need not when it is run again
+    queues: Sequence[QueueChange] = ()  # what limits named queues had when
 
     @property
     def makespan(self) -> Seconds:
@@ -137,16 +142,14 @@ def recorded_run(graph: TaskGraph) -> RecordedRun:
         if task.started is not None and not task.is_joint and task.seconds is not None:
             start = task.started - origin
             actual[place] = ActualTask(task.name, start, start + task.seconds, task.host, task.id)
-    executors = [
-        RunExecutor(one.id, one.site, one.host, one.cores, one.memory, one.joined - origin, _since(one.left, origin))
-        for one in graph.executors
-    ]
+    executors = [replace(one, joined=one.joined - origin, left=_since(one.left, origin)) for one in graph.executors]
     if not executors:
         raise UserError(f"{graph.name}: nothing has run, so that there is nothing to replay")
     made = Workload(workload.name, tasks)
     calibration = calibrate(made, executors, actual, arrivals)
+    queues = [one._replace(when=max(0.0, one.when - origin)) for one in graph.queues]
     return RecordedRun(
-        made, executors, graph.policy or "fifo", actual, staged, arrivals, calibration, frozenset(unsuccessful)
+        made, executors, graph.policy or "fifo", actual, staged, arrivals, calibration, frozenset(unsuccessful), queues
     )
 
 
@@ -201,7 +204,7 @@ def predict(
     """Run it again: with another policy, times as many executors, links times as fast, or one executor of some cores.
 
     A policy may name a replication policy behind a plus (`bough.sim.policy_texts`). Tasks are compared one by one if
-    nothing but the policy differs.
+    nothing but the policy differs. On one executor of some cores tasks ask for cores and nothing else.
     """
     if not 0 < hosts <= 1000 or not 0 < link <= 1e6:
         raise UserError(f"times {hosts:g} as many hosts with links times {link:g} as fast: say positive numbers")
@@ -212,17 +215,27 @@ def predict(
         )
         for place, task in enumerate(run.workload.tasks)
     ]
-    executors = [RunExecutor(1, "", "", cores)] if cores is not None else _times(run.executors, hosts)
+    executors = _times(run.executors, hosts)
+    if cores is not None:
+        executors = [RunExecutor(1, "", "", Needs(cores))]
+        tasks = [msgspec.structs.replace(task, **_ANYWHERE) for task in tasks]
     workload = Workload(run.workload.name, tasks)
     there = [
         SimulatedHost(
-            one.site or "site", one.host, one.cores, max(said.startup, one.joined), _leaves(one, run), one.memory
+            one.site or "site", one.host, one.has, max(said.startup, one.joined), _leaves(one, run), one.attributes
         )
         for one in executors
     ]
     wanted = {place + 1 for place in range(len(tasks)) if place not in run.unsuccessful}
     outcome, ran = run_on_hosts(
-        workload, there, policy or run.policy, seed, run.arrivals, wanted=wanted, patience=patience
+        workload,
+        there,
+        policy or run.policy,
+        seed,
+        run.arrivals,
+        queues=run.queues,
+        wanted=wanted,
+        patience=patience,
     )
     unchanged = hosts == 1 and link == 1 and cores is None
     names = {number: one.host for number, one in enumerate(executors, 1)}
@@ -265,17 +278,7 @@ def _times(executors: Sequence[RunExecutor], factor: float) -> list[RunExecutor]
     for number in range(wanted):
         one = executors[number % len(executors)]
         again = number // len(executors)
-        copies.append(
-            RunExecutor(
-                number + 1,
-                one.site,
-                f"{one.host}+{again}" if again else one.host,
-                one.cores,
-                one.memory,
-                one.joined,
-                one.left,
-            )
-        )
+        copies.append(replace(one, id=number + 1, host=f"{one.host}+{again}" if again else one.host))
     return copies
 
 

@@ -11,13 +11,27 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from bough.describe.task_graph import GraphNode, Ordering, RecordedTask, RunExecutor, RunMachine, TaskGraph, order
+import msgspec
+
+from bough.describe.task_graph import (
+    GraphNode,
+    Ordering,
+    QueueChange,
+    RecordedTask,
+    RunExecutor,
+    RunMachine,
+    TaskGraph,
+    order,
+)
 from bough.errors import UnknownName, UserError
 from bough.model.arrays.array_indices import task_label
 from bough.model.ids import number_of
+from bough.model.sites.queue_specs import QueueSpec
+from bough.model.sites.requirements import Attributes
+from bough.model.sites.resources import Needs, read_needs
 
 _TASKS = """select tasks.id, grp, name, length, is_array, indices, state, command, submitted, started, ended, seconds,
-    host, memory, cpu, cores, priority, reused, releases from tasks where run = ? order by id"""
+    host, memory, cpu, cores, needs, priority, reused, releases from tasks where run = ? order by id"""
 MOST_TASKS = 2_000_000  # each of them is an object here
 _IN_RUN = "in (select id from tasks where run = ?)"
 Fields = Mapping[str, Any]
@@ -59,6 +73,7 @@ class _RunReader:
         self.ordering = Ordering()
         self.hosts: dict[int, str] = {}  # by executor
         self.used: set[int] = set()  # executors that ran something
+        self.needs: dict[tuple[str, float], Needs] = {}
 
     def read(self) -> TaskGraph:
         machines = self._executors()
@@ -83,6 +98,7 @@ class _RunReader:
         order(self.record, self.ordering, self.tasks)
         self._files()
         self._staging()
+        self._queues()
         used = dict.fromkeys(task.host for task in self.record.tasks if task.host)
         self.record.machines = [machines.get(host) or RunMachine(host) for host in used]
         self.record.executors = [one for one in self.record.executors if one.id in self.used]
@@ -95,7 +111,8 @@ class _RunReader:
         """All hosts that the database knows: executors of a service belong to no single run."""
         machines: dict[str, RunMachine] = {}
         for one in self.database.rows(
-            'select id, site, host, cores, memory, joined, "left" from executors order by id'
+            """select id, site, host, cores, memory, gpus, joined, "left", resources, attributes
+            from executors order by id"""
         ):
             row: Fields = one
             host = str(row["host"] or "")
@@ -104,10 +121,15 @@ class _RunReader:
                     row["id"],
                     str(row["site"] or ""),
                     host,
-                    float(row["cores"] or 0),
-                    int(row["memory"] or 0),
+                    Needs(
+                        float(row["cores"] or 0),
+                        int(row["memory"] or 0),
+                        float(row["gpus"] or 0),
+                        tuple(sorted(_by_name(row["resources"]).items())),
+                    ),
                     float(row["joined"] or 0.0),
                     row["left"],
+                    msgspec.convert(list(_by_name(row["attributes"]).items()), Attributes),
                 )
             )
             self.hosts[row["id"]] = host
@@ -183,11 +205,28 @@ class _RunReader:
             row["command"] or "",
             group=path,
             state=row["state"] or "",
-            cores=row["cores"] or 1,
+            needs=self._needs(row["needs"], row["cores"] or 1),
             priority=row["priority"] or 0,
             seconds=0.0,
             submitted=row["submitted"],
         )
+
+    def _needs(self, text: str | None, cores: float) -> Needs:
+        """One object for tasks that need the same."""
+        key = text or "", cores
+        found = self.needs.get(key)
+        if found is None:
+            found = self.needs[key] = read_needs(text, cores)
+        return found
+
+    def _queues(self) -> None:
+        """What limits the queues had that tasks of the run name."""
+        named = {task.needs.queue for task in self.record.tasks if task.needs.queue}
+        if named:
+            for one in self.database.rows("select queue, time, limits from queues order by turn"):
+                if one["queue"] in named:
+                    limits = msgspec.json.decode(one["limits"], type=QueueSpec) if one["limits"] else None
+                    self.record.queues.append(QueueChange(one["time"], one["queue"], limits))
 
     def _spans(self) -> None:
         question = f"select id, start, stop, state, executor, started, seconds from spans where id {_IN_RUN}"
@@ -243,6 +282,10 @@ class _RunReader:
                 for path, size in by_id[before].outputs.items():
                     if path in task.command or path.rpartition("/")[2] in task.command:
                         task.inputs[path] = size
+
+
+def _by_name(text: str | None) -> dict[str, Any]:
+    return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
 
 
 def _seconds(row: Fields) -> float:

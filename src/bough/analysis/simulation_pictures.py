@@ -8,6 +8,7 @@ and are escaped.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from io import BytesIO
@@ -88,6 +89,7 @@ def draw(title: str, runs: Runs, form: str) -> bytes:
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
+        from matplotlib.patches import Patch
     except ImportError as error:
         raise SiteError("pictures need matplotlib: pip install 'bough[plot]'") from error
     lanes = {name: _lanes(bars) for name, bars in runs.items()}
@@ -100,6 +102,9 @@ def draw(title: str, runs: Runs, form: str) -> bytes:
         for one, (name, some) in zip(axes, lanes.items(), strict=False):
             _gantt(one, name, some, colours)
         _curves(axes[-1], runs)
+        if 1 < len(kinds) <= len(_COLOURS):  # with more, several have one colour
+            patches = [Patch(color=colours[kind], label=f" {_plain(kind[:40]) or '(no name)'}") for kind in kinds]
+            figure.legend(handles=patches, loc="outside lower center", ncols=5, fontsize=7)
         figure.suptitle(title, fontsize=11)
         file = BytesIO()
         figure.savefig(file, format=form, dpi=120, metadata=_NO_DATE.get(form))
@@ -120,7 +125,12 @@ def _lanes(bars: Sequence[Bar]) -> dict[tuple[str, int], list[Bar]]:
             until.append(0.0)
         until[lane] = bar.end
         found.setdefault((bar.host, lane), []).append(bar)
-    return dict(sorted(found.items()))
+    return dict(sorted(found.items(), key=lambda one: (_by_number(one[0][0]), one[0])))
+
+
+def _by_number(host: str) -> list[tuple[int, str]]:
+    """So that lab2 stands before lab10."""
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", host[:1000])]
 
 
 def _gantt(axes: Any, name: str, lanes: dict[tuple[str, int], list[Bar]], colours: dict[str, str]) -> None:

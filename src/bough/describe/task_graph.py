@@ -17,6 +17,9 @@ import msgspec
 
 from bough.describe.plan import Plan, PlanTask
 from bough.describe.steps import For, What, steps
+from bough.model.sites.queue_specs import QueueSpec
+from bough.model.sites.requirements import Attributes
+from bough.model.sites.resources import ONE_CORE, Needs
 
 _FEW = 64  # dependencies that a joint would save, before it is worth its place
 
@@ -156,7 +159,7 @@ class RecordedTask:
     before: list[str] = field(default_factory=list)  # ids
     group: str = ""  # path
     state: str = ""
-    cores: float = 1
+    needs: Needs = ONE_CORE  # what it asks for, and where it may run
     priority: int = 0
     seconds: float | None = None
     submitted: float | None = None
@@ -169,9 +172,11 @@ class RecordedTask:
     inputs: dict[str, int] = field(default_factory=dict)  # files by name, with sizes
     outputs: dict[str, int] = field(default_factory=dict)
     is_joint: bool = False
-    reserved: int = 0  # bytes of memory that it asks for
-    sites: tuple[str, ...] = ()  # where it may run; empty: anywhere
-    requires: str = ""  # of the attributes of its executor
+
+    @property
+    def cores(self) -> float:
+        """That it asks for."""
+        return self.needs.cores
 
 
 @dataclass(slots=True)
@@ -185,15 +190,28 @@ class RunMachine:
 
 @dataclass(slots=True)
 class RunExecutor:
-    """An executor that took part: of which site and host, and when it was there."""
+    """An executor that took part: of which site and host, what it had, and when it was there."""
 
     id: int
     site: str
     host: str
-    cores: float
-    memory: int = 0
+    has: Needs  # no memory: not said
     joined: float = 0.0
     left: float | None = None
+    attributes: Attributes = ()  # what it says of itself, for requirements
+
+    @property
+    def cores(self) -> float:
+        """That it has."""
+        return self.has.cores
+
+
+class QueueChange(NamedTuple):
+    """A named queue was given limits at an instant; None: it was removed."""
+
+    when: float
+    queue: str
+    spec: QueueSpec | None
 
 
 @dataclass(slots=True)
@@ -207,6 +225,7 @@ class TaskGraph:
     policy: str = ""
     opened: float | None = None  # instants; None: it has not run
     closed: float | None = None
+    queues: list[QueueChange] = field(default_factory=list)  # in the order of their times
 
 
 def order(graph: TaskGraph, ordering: Ordering, tasks: dict[int, RecordedTask]) -> None:
@@ -245,10 +264,9 @@ def of_plan(plan: Plan, name: str) -> TaskGraph:
 
 
 def _task(said: PlanTask, number: int, path: str) -> RecordedTask:
-    task = RecordedTask(
-        said.name or f"task-{number}", said.label, said.command, group=path, cores=said.cores, priority=said.priority
-    )
-    task.reserved, task.sites, task.requires = said.memory, tuple(dict.fromkeys(said.sites)), said.requires
+    task = RecordedTask(said.name or f"task-{number}", said.label, said.command, group=path, priority=said.priority)
+    sites = tuple(dict.fromkeys(said.sites))
+    task.needs = Needs(said.cores, said.memory, sites=sites, requires=said.requires, queue=said.queue)
     task.inputs, task.outputs = files_of(said, "inputs"), files_of(said, "outputs")
     seconds = said.attributes.get("seconds", "")
     try:

@@ -23,8 +23,17 @@ from msgspec import Meta
 from bough.core.machine import Machine
 from bough.errors import InternalError, UserError
 from bough.model.bounds import shown, within
-from bough.model.events.facts import ExecutorJoined, ExecutorLost, PilotAsked, Submitted
+from bough.model.events.facts import (
+    ExecutorJoined,
+    ExecutorLost,
+    PilotAsked,
+    QueueDefined,
+    QueueRemoved,
+    Submitted,
+)
 from bough.model.ids import ExecutorId, Seconds
+from bough.model.sites.queue_specs import QueueSpec
+from bough.model.sites.requirements import Attributes
 from bough.model.sites.resources import Needs
 from bough.model.sites.site_specs import SiteSpec
 from bough.model.tasks import ArraySpec, TaskSpec
@@ -32,6 +41,7 @@ from bough.policies.policy_registry import PROVISIONING, load_provisioning
 from bough.sim.data.measured_attempts import Measured
 from bough.sim.data.simulated_data import SimulatedData
 from bough.sim.departures import Departures
+from bough.sim.dispatched_simulation import DispatchedSimulation
 from bough.sim.experiment_report import DataMeasures, Outcome, Report, hours, percentile
 from bough.sim.host_check import check_hosts
 from bough.sim.information import Foresight, Information, estimates, read_information
@@ -224,11 +234,16 @@ def _simulated(run: _Run) -> tuple[Simulation, list[SimulatedExecutor], list[Sec
     expected = estimates(run.information, seconds, seed)
     foresight = Foresight(run.information, expected, hosts) if expected is not None else None
     policies = msgspec.structs.replace(policies, foresight=foresight)
-    simulation = Simulation(Machine(policies, seed=seed), model, executors, sites, data=data)
+    machine = Machine(policies, seed=seed)
+    if platform.dispatcher is None:
+        simulation = Simulation(machine, model, executors, sites, data=data)
+    else:
+        simulation = DispatchedSimulation(machine, model, executors, sites, data=data, dispatcher=platform.dispatcher)
     simulation.patience = run.patience
     if foresight is not None:
         foresight.now = lambda: simulation.now
     Departures(simulation, platform, executors, seed)
+    simulation.at(0.0, *(QueueDefined(name, spec) for name, spec in platform.queue.items()))
     simulation.submit(0.0, workload, estimates=expected)
     _finish(simulation)
     return simulation, hosts(), seconds
@@ -258,10 +273,10 @@ class SimulatedHost(NamedTuple):
 
     site: str
     host: str
-    cores: float
+    has: Needs  # no memory: not said
     joins: Seconds = 0.0
     leaves: Seconds | None = None
-    memory: int = 0  # bytes; 0: not said
+    attributes: Attributes = ()  # for requirements of tasks
 
 
 def run_on_hosts(
@@ -271,11 +286,13 @@ def run_on_hosts(
     seed: int,
     arrivals: Sequence[Seconds],
     *,
+    queues: Iterable[tuple[Seconds, str, QueueSpec | None]] = (),
     wanted: Container[int] | None = None,
     patience: Seconds = PATIENCE,
 ) -> tuple[Outcome, dict[int, Interval]]:
     """Run tasks that arrive when it is said, in ascending order, on hosts of speed 1 that come and go.
 
+    `queues`: when which named queue gets which limits; None: it is removed.
     `wanted`: the records of tasks that have to succeed, numbered from 1; not said: all.
     """
     tasks = workload.tasks
@@ -283,16 +300,19 @@ def run_on_hosts(
     def model(spec: TaskSpec | ArraySpec, index: int, attempt: int, where: ExecutorTraits) -> Fate:
         return Fate(tasks[spec.id - 1].seconds)
 
-    executors = [
-        SimulatedExecutor(number, Needs(one.cores, one.memory or UNSAID_MEMORY), 1.0, one.host, one.site)
-        for number, one in enumerate(hosts, 1)
-    ]
+    executors = []
+    for number, one in enumerate(hosts, 1):
+        capacity = one.has if one.has.memory else msgspec.structs.replace(one.has, memory=UNSAID_MEMORY)
+        executors.append(SimulatedExecutor(number, capacity, 1.0, one.host, one.site))
+        executors[-1].attributes = one.attributes
     simulation = Simulation(Machine(load_compared(policy), seed=seed), model, ())
     simulation.patience = patience
     for executor, host in zip(executors, hosts, strict=True):
         simulation.join(max(0.0, host.joins), executor)
         if host.leaves is not None:
             simulation.at(host.leaves, ExecutorLost(executor.id, "it left"))
+    for when, queue, limits in queues:
+        simulation.at(when, QueueRemoved(queue) if limits is None else QueueDefined(queue, limits))
     for when, some in groupby(zip(arrivals, workload.items(), strict=True), key=itemgetter(0)):
         simulation.at(when, Submitted([item for _, item in some]))
     try:
@@ -414,12 +434,13 @@ def _provisioning(simulation: Simulation, there: Sequence[Presence]) -> Seconds:
 
 
 def occupied(simulation: Simulation) -> dict[int, Interval]:
-    """By record: from when to when its slot was taken, the moving of its files included."""
+    """By record: from when to when its slot was taken, the moving of its files included; it ends with its report."""
     ran = intervals(simulation)
     if simulation.data is not None:
         for one in simulation.data.measured().attempts:
             if one.outcome == "done":
-                ran[one.record] = Interval(one.record, one.began, one.ended, one.executor)
+                end = ran[one.record].end if one.record in ran else one.ended
+                ran[one.record] = Interval(one.record, one.began, end, one.executor)
     return ran
 
 

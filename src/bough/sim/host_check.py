@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from bough.errors import UserError
+from bough.errors import UserError, did_you_mean
 from bough.model.sites.requirements import Known, as_known, meets, read_requirement
 from bough.model.sites.resources import Needs, describe
 from bough.sim.platforms.platform import Platform, SitePlatform
-from bough.sim.platforms.simulated_executor import UNSAID_MEMORY
 from bough.sim.workload import Workload
 
 
@@ -30,11 +29,17 @@ def check_hosts(workload: Workload, platform: Platform) -> None:
 def _why_never(needs: Needs, platform: Platform) -> str:
     """Why no host could ever take a task; empty: one could."""
     sites: Mapping[str, SitePlatform] = platform.site
+    if needs.queue:
+        if why := _why_not_let_out(needs, platform):
+            return why
+        wanted = platform.queue[needs.queue].sites
+        sites = {name: site for name, site in sites.items() if not wanted or name in wanted}
     if needs.sites:
+        known, only = ", ".join(sites), " or ".join(needs.sites)
         sites = {name: site for name, site in sites.items() if name in needs.sites}
         if not sites:
-            only, known = " or ".join(needs.sites), ", ".join(platform.site)
-            return f"may run only at {only}, and the sites of the platform are {known}; give it a site of that name"
+            where = f"those of queue {needs.queue}" if needs.queue else "the sites of the platform"
+            return f"may run only at {only}, and {where} are {known}; give it a site of that name"
     if needs.requires:
         able = {
             name: site for name, site in sites.items() if any(meets(needs.requires, one) for one in _hosts(name, site))
@@ -47,7 +52,7 @@ def _why_never(needs: Needs, platform: Platform) -> str:
             )
             return f"requires {needs.requires}, and no host meets that ({lacks}); say the attributes of a site"
         sites = able
-    capacities = [_capacity(site) for site in sites.values()]
+    capacities = [site.capacity for site in sites.values()]
     if any(not needs.beyond(one) for one in capacities):
         return ""
     most = {name: max(one.amounts().get(name, 0.0) for one in capacities) for name in needs.amounts()}
@@ -56,13 +61,23 @@ def _why_never(needs: Needs, platform: Platform) -> str:
     return f"needs {needs}, and {there}"
 
 
-def _capacity(site: SitePlatform) -> Needs:
-    return Needs(cores=site.cores, memory=site.memory_bytes or UNSAID_MEMORY)
+def _why_not_let_out(needs: Needs, platform: Platform) -> str:
+    """Why the named queue of a task would never let it out; empty: it would."""
+    name = needs.queue
+    if name not in platform.queue:
+        hint = did_you_mean(name, platform.queue)
+        return f"goes through queue {name}, which the platform lacks{hint}; give it [queue.{name}]"
+    queue = platform.queue[name]
+    if queue.max_cores and needs.cores > queue.max_cores:
+        return f"needs {needs}, and no more than {describe({'cores': queue.max_cores})} are let out by that queue"
+    if queue.sites and not any(one in platform.site for one in queue.sites):
+        return f"goes through queue {name}, whose sites ({', '.join(queue.sites)}) the platform lacks"
+    return ""
 
 
 def _hosts(name: str, site: SitePlatform) -> Iterator[Known]:
     """What the hosts of a site say of themselves; those behind a queue are named when they come."""
-    capacity = _capacity(site)
+    capacity = site.capacity
     known = as_known(tuple(site.attributes.items())) | {
         "cores": capacity.cores,
         "memory_gb": capacity.memory / 1e9,

@@ -14,7 +14,7 @@ import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from heapq import heappop, heappush
-from typing import Generic, TypeVar, assert_never
+from typing import Any, Generic, TypeVar, assert_never
 
 from bough.core.machine import Machine
 from bough.core.queries.facade import Queries
@@ -44,7 +44,7 @@ from bough.model.events.orders import (
 from bough.model.ids import Seconds
 from bough.model.sites.site_specs import PilotId
 from bough.sim.data.simulated_data import SimulatedData, Staging
-from bough.sim.platforms.simulated_executor import Finish, Model, SimulatedExecutor, Stage
+from bough.sim.platforms.simulated_executor import Finish, Model, SimulatedExecutor, Stage, over_time
 from bough.sim.platforms.simulated_site import IdleCheck, PilotExecutor, PilotOver, PilotStart, SimulatedSite
 from bough.sim.policy_watch import PATIENCE, PolicyWatch
 from bough.sim.shortfall import shortfall
@@ -132,7 +132,7 @@ class Simulation:
         # executors tell of what runs for long; nobody listens unless it may be replicated
         self._tells_starts = machine.state.replicas.is_on
         self._model = model
-        self._agenda: Agenda[News | Finish | PilotStart | IdleCheck | PilotOver] = Agenda()
+        self._agenda: Agenda[Any] = Agenda()  # news, and what is told apart in `_step`
         self._sites = {site.name: site for site in sites}
         self._executors: dict[int, SimulatedExecutor] = {}
         for executor in executors:
@@ -231,7 +231,7 @@ class Simulation:
         if self._sites:
             self._note_idle(executor)
 
-    def _hear(self, thing: News, news: list[News]) -> None:
+    def _hear(self, thing: Any, news: list[News]) -> None:
         """What was put down for this time."""
         if isinstance(thing, ExecutorLost):  # in a simulation that is the truth: nothing more comes from there
             self._lose(thing.executor)
@@ -275,6 +275,8 @@ class Simulation:
         seconds = 0.0
         if staging.failure is None:
             seconds = self._executors[traits.id].seconds_for(fate.seconds, self.now)
+            if 0 < order.spec.limits.timeout < seconds:
+                seconds, failure = over_time(order.spec)
         failures = {element: failure} if failure is not None else {}
         if staging.lost is not None:  # before its reader fails, which then waits for it
             self._agenda.put(self.now, staging.lost)

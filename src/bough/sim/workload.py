@@ -59,11 +59,16 @@ class SimulatedTask(msgspec.Struct, frozen=True, gc=False):
     sites: tuple[str, ...] = ()  # where it may run; empty: anywhere
     requires: str = ""  # of the attributes of its host, see `model.sites.requirements`; empty: nothing
     arrival: Seconds = 0.0  # when it is submitted, counted from the beginning
+    gpus: float = 0.0
+    named: tuple[tuple[str, float], ...] = ()  # amounts of other resources, sorted by name
+    queue: str = ""  # the named queue that it goes through, which the platform defines; empty: the default one
 
     @property
     def needs(self) -> Needs:
-        """What it occupies while it runs, and where it may run."""
-        return Needs(cores=self.cores, memory=self.memory, sites=self.sites, requires=self.requires)
+        """What it occupies while it runs, where it may run, and through which queue it goes."""
+        return Needs(
+            self.cores, self.memory, self.gpus, self.named, sites=self.sites, requires=self.requires, queue=self.queue
+        )
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -185,7 +190,7 @@ class Workload(msgspec.Struct, frozen=True):
         paths = [file.path for file in self.files]
         made: list[Item] = []
         for place, task in enumerate(self.tasks):
-            key = (task.cores, task.memory, task.sites, task.requires)
+            key = (task.cores, task.memory, task.sites, task.requires, task.gpus, task.named, task.queue)
             wanted = needs.get(key) or needs.setdefault(key, task.needs)
             template, limits = task.template[:200], NO_LIMITS
             if estimates is not None:

@@ -13,11 +13,11 @@ from typing import Final
 from bough.model.ids import NUMBERS
 
 FILE: Final = "journal.db"  # of a store in a folder
-SCHEMA: Final = 11
+SCHEMA: Final = 12
 FOLDED: Final = (
     "position", "runs", "groups", "group_after", "tasks", "elements", "spans", "attempts", "executors", "files",
     "after", "attributes", "declared", "memo", "arrays", "array_pages", "borrowed", "blob_uses", "sweeps", "lasting",
-    "firings", "series", "pilots", "staging",
+    "firings", "series", "pilots", "staging", "queues",
 )  # fmt: skip
 
 OUT: Final = "('placed', 'running')"  # attempts and spans that executors have
@@ -92,7 +92,7 @@ CREATE TABLE IF NOT EXISTS tasks(
   {STREAMS},
   turn INTEGER, priority INTEGER, cores REAL,
   done INTEGER DEFAULT 0, failed INTEGER DEFAULT 0, skipped INTEGER DEFAULT 0, cancelled INTEGER DEFAULT 0,
-  is_open INTEGER DEFAULT 0, waits INTEGER, releases INTEGER DEFAULT 0, indices TEXT DEFAULT '',
+  is_open INTEGER DEFAULT 0, waits INTEGER, releases INTEGER DEFAULT 0, indices TEXT DEFAULT '', needs TEXT,
   notrun INTEGER GENERATED ALWAYS AS (skipped) STORED,
   number INTEGER GENERATED ALWAYS AS (id % {NUMBERS}) STORED);
 CREATE INDEX IF NOT EXISTS tasks_by_group ON tasks(run, grp);
@@ -115,11 +115,12 @@ CREATE TABLE IF NOT EXISTS attempts(
 CREATE INDEX IF NOT EXISTS attempts_open ON attempts(span) WHERE state IN {OUT};
 CREATE TABLE IF NOT EXISTS executors(
   id INTEGER PRIMARY KEY, run INTEGER, site TEXT, host TEXT, pid INTEGER, cores REAL, memory INTEGER, gpus REAL,
-  joined REAL, "left" REAL, reason TEXT);
+  joined REAL, "left" REAL, reason TEXT, resources TEXT, attributes TEXT);
 CREATE TABLE IF NOT EXISTS pilots(
   run INTEGER, id INTEGER, site TEXT, state TEXT, allocation INTEGER, cores REAL, executors INTEGER DEFAULT 0,
   asked REAL, queued REAL, started REAL, ended REAL, handle TEXT, reason TEXT, released TEXT, message TEXT,
   core_seconds REAL, startup REAL, used REAL, wasted REAL, PRIMARY KEY (run, id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS queues(turn INTEGER, queue TEXT, time REAL, limits TEXT, PRIMARY KEY (turn, queue));
 CREATE TABLE IF NOT EXISTS files(
   id INTEGER, idx INTEGER, slot TEXT, path TEXT, size INTEGER, mtime_ns INTEGER,
   PRIMARY KEY (id, idx, slot)) WITHOUT ROWID;
@@ -158,6 +159,7 @@ CREATE TABLE IF NOT EXISTS sweeps(first INTEGER PRIMARY KEY, last INTEGER, remov
 # borrowed: successes (row and record) that another run uses; they outlive the run that had them
 # lasting: tasks and arrays that any later run may reuse, however theirs ended
 # blob_uses: by which workflows' runs a blob is used; run 0 for those that were removed since
+# queues: what limits a named queue was given when, as JSON; NULL: it was removed
 # quarantine: facts that were set aside, see `quarantine.py`
 # sweeps: ranges of the journal that hold facts of removed runs, and the turn of the removal
 

@@ -11,7 +11,7 @@ from bough.analysis.measured_platform import measured_sites, platform_text, spee
 from bough.errors import UserError
 from bough.model.sites.site_specs import SiteSpec
 from bough.sim.experiment import simulate
-from bough.sim.platforms.platform import QueueSpec, read_platform
+from bough.sim.platforms.platform import BatchQueueSpec, read_platform
 from bough.sim.workload import SimulatedTask, Workload
 
 Rows = Sequence[Mapping[str, Any]]
@@ -105,10 +105,10 @@ def test_how_pilots_come_and_go_is_in_the_definition_of_their_site() -> None:
     found = measured_sites(_database(executors))
     platform = read_platform(platform_text(found, {"cluster": [10.0, 30.0]}, definitions))
     cluster, desk, lab = (platform.site[name] for name in ("cluster", "desk", "lab"))
-    assert cluster.queue == QueueSpec(idle=300.0, walltime=7200.0, waits=[10.0, 30.0])
+    assert cluster.queue == BatchQueueSpec(idle=300.0, walltime=7200.0, waits=[10.0, 30.0])
     assert (cluster.hosts, desk.hosts) == (50, 1)  # as many pilots as there may be
     assert (cluster.cache_bytes, cluster.eviction) == (1e9, "lfu")
-    assert desk.queue == QueueSpec(idle=0.0)  # its hosts stay, and their jobs have no end
+    assert desk.queue == BatchQueueSpec(idle=0.0)  # its hosts stay, and their jobs have no end
     assert lab.queue is None  # they were started by hand
     assert platform.transfers.outputs == "home"
 

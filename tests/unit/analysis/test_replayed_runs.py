@@ -6,8 +6,10 @@ import pytest
 
 from bough.analysis.recorded_workloads import in_order
 from bough.analysis.replayed_runs import Calibration, predict, recorded_run
-from bough.describe.task_graph import GraphNode, Ordering, RecordedTask, RunExecutor, TaskGraph, order
+from bough.describe.task_graph import GraphNode, Ordering, QueueChange, RecordedTask, RunExecutor, TaskGraph, order
 from bough.errors import UserError
+from bough.model.sites.queue_specs import QueueSpec
+from bough.model.sites.resources import Needs
 
 
 def _task(name: str, start: float, seconds: float, *before: str, **others: object) -> RecordedTask:
@@ -18,7 +20,7 @@ def _task(name: str, start: float, seconds: float, *before: str, **others: objec
 
 
 def _run(*tasks: RecordedTask, cores: float = 2, **others: object) -> TaskGraph:
-    executors = [RunExecutor(7, "lab", "h", cores, 0, 99.5, 200.0)]
+    executors = [RunExecutor(7, "lab", "h", Needs(cores), 99.5, 200.0)]
     return TaskGraph("w", list(tasks), [], executors, "fifo", 99.0, 200.0, **others)  # type: ignore[arg-type]
 
 
@@ -72,7 +74,7 @@ def test_slower_links_make_the_moving_of_files_longer() -> None:
 
 def test_tries_that_failed_take_their_time_and_an_executor_that_left_is_gone() -> None:
     graph = _run(_task("a", 0, 4.0, tried=3.0), _task("b", 0, 10.0))
-    graph.executors = [RunExecutor(1, "lab", "h", 1, 0, 100.0, 104.0), RunExecutor(2, "lab", "h", 1, 0, 100.0)]
+    graph.executors = [RunExecutor(1, "lab", "h", Needs(1), 100.0, 104.0), RunExecutor(2, "lab", "h", Needs(1), 100.0)]
     found = predict(recorded_run(graph), calibration=Calibration())
     assert found.makespan == pytest.approx(17.0)  # a begins anew when the first has left
 
@@ -80,7 +82,7 @@ def test_tries_that_failed_take_their_time_and_an_executor_that_left_is_gone() -
 def _leaving(*tasks: RecordedTask) -> TaskGraph:
     """One host of one core after the other, each for three seconds."""
     graph = _run(*tasks)
-    graph.executors = [RunExecutor(n, "lab", f"h{n}", 1, 0, 100.0 + 3 * n, 103.0 + 3 * n) for n in range(7)]
+    graph.executors = [RunExecutor(n, "lab", f"h{n}", Needs(1), 100.0 + 3 * n, 103.0 + 3 * n) for n in range(7)]
     return graph
 
 
@@ -101,6 +103,53 @@ def test_tasks_that_were_submitted_later_arrive_later() -> None:
     assert predict(recorded_run(_run(_task("a", 0, 1.0), late)), calibration=Calibration()).makespan == pytest.approx(
         51
     )
+
+
+GB = 10**9
+
+
+def _asking(*needs: Needs) -> TaskGraph:
+    """Tasks of one second that ask for something, on two hosts of four cores."""
+    graph = _run(*(_task(f"t{number}", 0, 1.0, needs=one) for number, one in enumerate(needs)))
+    gpu = Needs(4, 10 * GB, 1, (("license", 1.0),))
+    graph.executors = [
+        RunExecutor(1, "lab", "h1", gpu, 100.0, attributes=(("cpu", ("avx2",)),)),
+        RunExecutor(2, "den", "h2", Needs(4), 100.0),
+    ]
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("needs", "seconds", "hosts"),
+    [
+        (Needs(2), 1.0, {"h1", "h2"}),
+        (Needs(memory=10 * GB, sites=("lab",)), 4.0, {"h1"}),
+        (Needs(gpus=1), 4.0, {"h1"}),
+        (Needs(named=(("license", 1.0),)), 4.0, {"h1"}),
+        (Needs(sites=("den",)), 1.0, {"h2"}),
+        (Needs(2, requires="'avx2' in cpu"), 2.0, {"h1"}),
+    ],
+)
+def test_a_replay_asks_for_all_that_tasks_asked_for(needs: Needs, seconds: float, hosts: set[str]) -> None:
+    run = recorded_run(_asking(*[needs] * 4))
+    found = predict(run, calibration=Calibration())
+    assert (found.makespan, {one.host for one in found.tasks}) == (seconds, hosts)
+    assert predict(run, cores=4, calibration=Calibration()).makespan == max(1, needs.cores)  # asks for cores alone
+
+
+def test_a_replay_has_the_limits_of_named_queues_from_the_time_they_were_given() -> None:
+    graph = _asking(*[Needs(queue="night")] * 8)
+    free = Calibration()
+    for changes, seconds in (
+        ([(50.0, QueueSpec())], 1.0),
+        ([(50.0, QueueSpec()), (60.0, QueueSpec(max_cores=2))], 4.0),
+        ([(50.0, QueueSpec(max_cores=1)), (101.5, QueueSpec(max_cores=3))], 4.0),
+        ([(50.0, QueueSpec(max_cores=1)), (100.5, None)], 1.5),
+    ):
+        graph.queues = [QueueChange(when, "night", spec) for when, spec in changes]
+        assert predict(recorded_run(graph), calibration=free).makespan == seconds
+    graph.queues = [QueueChange(50.0, "night", QueueSpec(max_time=0.5))]
+    assert "ran longer than 0.5 s" in predict(recorded_run(graph), calibration=free).outcome.complaint
 
 
 def test_a_run_without_executors_cannot_be_replayed() -> None:

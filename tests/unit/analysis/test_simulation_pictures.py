@@ -56,3 +56,16 @@ def test_files_have_the_kind_that_their_names_say(tmp_path: Path) -> None:
         write_page(str(tmp_path / "x.txt"), "w", RUNS, TABLE)
     with pytest.raises(UserError, match="cannot write"):
         write_page(str(tmp_path / "new" / "x.png" / ".." / ".html"), "w", RUNS, TABLE)
+
+
+def test_hosts_stand_in_the_order_of_their_numbers() -> None:
+    bars = [Bar(f"lab{number}", 0.0, 1.0) for number in (10, 2, 1, 11)]
+    svg = draw("w", {"fifo": bars}, "svg").decode()
+    assert re.findall(r">(lab\d+)<", svg) == ["lab1", "lab2", "lab10", "lab11"]
+
+
+def test_colours_are_named_unless_several_kinds_have_one() -> None:
+    for many, named in ((1, False), (2, True), (10, True), (11, False)):
+        kinds = [f"_kind ${number}" for number in range(many)]
+        svg = draw("w", {"fifo": [Bar("h", 0.0, 1.0, kind) for kind in kinds]}, "svg").decode()
+        assert all((kind in svg) is named for kind in kinds)

@@ -14,6 +14,7 @@ from bough.analysis.recorded_workloads import workload_of
 from bough.cli.commands import simulate as simulate_command
 from bough.describe.formats import Source, find_reader, read
 from bough.describe.task_graph import RecordedTask, RunExecutor, TaskGraph, of_plan
+from bough.model.sites.resources import Needs
 from bough.policies.policy_registry import placement_names
 from bough.sim.experiment import simulate
 from bough.sim.platforms.platform import one_site
@@ -263,7 +264,7 @@ def _recorded(count: int) -> TaskGraph:
         RecordedTask(f"5.{n}", "sleep", seconds=1.0 + n, submitted=100.0, started=100.0 + 2 * n, host="h", state="done")
         for n in range(1, count + 1)
     ]
-    return TaskGraph("nap", tasks, [], [RunExecutor(1, "lab", "h", 1, 0, 100.0)], "fifo", 99.0, 200.0)
+    return TaskGraph("nap", tasks, [], [RunExecutor(1, "lab", "h", Needs(1), 100.0)], "fifo", 99.0, 200.0)
 
 
 def test_a_replay_names_tasks_as_people_do_and_says_how_to_see_all(

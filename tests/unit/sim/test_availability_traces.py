@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 from statistics import fmean, pstdev
 
@@ -17,6 +18,7 @@ from bough.policies.policy_registry import load_policies
 from bough.sim.data.simulated_data import SimulatedData
 from bough.sim.platforms.availability_traces import Trace, TraceSpec, autoregressive, read_trace, write_trace
 from bough.sim.platforms.platform import read_platform
+from bough.sim.platforms.platform_files import load_platform, write_platform
 from bough.sim.platforms.simulated_executor import ExecutorTraits, Fate
 from bough.sim.simulation import Simulation
 from bough.sim.workload import SimulatedFile, SimulatedTask, Workload
@@ -94,3 +96,37 @@ def test_tasks_and_transfers_take_longer_while_there_is_less() -> None:
     (one,) = data.attempts
     assert (one.staged, one.ended) == (16.0, 36.0)
     assert sim.now == 46.0
+
+
+def test_each_host_has_a_trace_of_its_own(tmp_path: Path) -> None:
+    for host, share in (("a1", 1.0), ("a2", 0.5), ("b1", 0.25)):
+        (tmp_path / f"load-{host}.txt").write_text(f"0 {share}\n10 {share}\n")
+    for said in (
+        "[site.a]\nhosts = 3\navailability = [{file = 'load-a1.txt'}, {file = 'load-a2.txt'}]",
+        (
+            "[site.a]\nhosts = 2\navailability = {file = 'load-{host}.txt'}\n"
+            "[site.b]\navailability = {file = 'load-{host}.txt'}"
+        ),
+        "[site.a]\nhosts = 2\navailability = [{values = [1]}, {values = [0.5]}]\nqueue = {wait = 0}",
+    ):
+        (tmp_path / "p.toml").write_text(said)
+        platform = load_platform(tmp_path / "p.toml")
+        hosts = [*platform.executors(1)] or platform.nodes("a", 1)
+        shares = [one.availability.at(3.0) for one in hosts if one.availability is not None]
+        assert shares == ([1.0, 0.5, 0.25] if "site.b" in said else [1.0, 0.5, 1.0][: len(hosts)])
+        assert write_platform(read_platform(write_platform(platform))) == write_platform(platform)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("availability = {file = '{host}.txt'}", "a1.txt"),
+        ("availability = {file = '{host}'}\nqueue = {wait = 1}", "hosts behind a queue have no names"),
+        ("availability = [{values = [0]}]", "its values are all 0"),
+        ("availability = []", "availability"),
+    ],
+)
+def test_a_trace_for_each_host_that_cannot_be_is_named(said: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(f"[site.a]\n{said}\n")
+    with pytest.raises(UserError, match=why):
+        load_platform(tmp_path / "p.toml")

@@ -10,6 +10,7 @@ import pytest
 
 from bough.core.machine import Machine
 from bough.errors import SiteError, UserError
+from bough.model.sites.resources import Needs
 from bough.model.sites.site_specs import SiteSpec
 from bough.policies import policy_registry
 from bough.policies.policy_registry import load_policies, placement_names
@@ -246,9 +247,9 @@ def test_every_mean_of_a_frame_has_its_interval_and_the_shared_bytes_stand_besid
 
 def test_hosts_that_come_and_go_are_allocated_while_they_are_there() -> None:
     hosts = [
-        SimulatedHost("a", "h1", 1),
-        SimulatedHost("a", "h2", 2, joins=10.0),
-        SimulatedHost("a", "h3", 4, 0.0, 5.0),
+        SimulatedHost("a", "h1", Needs(1)),
+        SimulatedHost("a", "h2", Needs(2), joins=10.0),
+        SimulatedHost("a", "h3", Needs(4), 0.0, 5.0),
     ]
     found, ran = run_on_hosts(LOOSE, hosts, "fifo", 1, [0.0] * 6)
     assert found.provisioning == 10.0

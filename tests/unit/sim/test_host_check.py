@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bough.errors import UserError
+from bough.model.sites.resources import Needs
 from bough.sim.experiment import SimulatedHost, run_on_hosts, simulate, trace
 from bough.sim.platforms.platform import Platform, one_site, read_platform
 from bough.sim.workload import SimulatedTask, Workload
@@ -29,9 +30,9 @@ def test_tasks_share_the_memory_of_a_host_and_what_is_not_said_never_runs_short(
 
 def test_hosts_of_a_run_that_was_have_their_memory() -> None:
     for memory, seconds in ((5 * GB, 40.0), (8 * GB, 20.0), (0, 10.0)):
-        found, _ = run_on_hosts(FOUR, [SimulatedHost("s", "h", 4, memory=memory)], "fifo", 1, [0.0] * 4)
+        found, _ = run_on_hosts(FOUR, [SimulatedHost("s", "h", Needs(4, memory))], "fifo", 1, [0.0] * 4)
         assert found.makespan == seconds
-    found, _ = run_on_hosts(FOUR, [SimulatedHost("s", "h", 4, memory=GB)], "fifo", 1, [0.0] * 4)
+    found, _ = run_on_hosts(FOUR, [SimulatedHost("s", "h", Needs(4, GB))], "fifo", 1, [0.0] * 4)
     assert found.complaint.startswith("4 of 4 tasks never ran: task 1 (t0) needs 1 core, 4.0 GB memory")
 
 

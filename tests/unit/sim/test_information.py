@@ -47,8 +47,8 @@ def test_what_is_foreseen_of_a_host() -> None:
     here = SimulatedExecutor(1, Needs(), 2.0, "here")
     here.availability = trace
     plain = SimulatedExecutor(2, Needs(), 2.0, "plain")
-    pilot = PilotExecutor(7, "s", 1.0, 12.0, node=Node(1.0, 0, trace))  # type: ignore[arg-type]
-    late = PilotExecutor(8, "s", 1.0, 25.0, node=Node(1.0, 0, trace))  # type: ignore[arg-type]
+    pilot = PilotExecutor(7, "s", 1.0, 12.0, node=Node(1.0, None, trace))  # type: ignore[arg-type]
+    late = PilotExecutor(8, "s", 1.0, 25.0, node=Node(1.0, None, trace))  # type: ignore[arg-type]
     came: list[SimulatedExecutor] = [here, plain]
     snapshot, truth = (Foresight(model, [8.0], lambda: came) for model in ("snapshot", "perfect"))  # type: ignore[arg-type]
     truth.now = snapshot.now = lambda: 10.0

@@ -6,7 +6,7 @@ import pytest
 
 from bough.sim.studies import batching
 from bough.sim.studies.data_conscious_study import MAKESPANS, POLICIES, Cell, run_cell, run_chains, run_two_hosts
-from bough.sim.studies.placeholders import Job, JobFile, Network, PlaceholderRun
+from bough.sim.studies.placeholders import Job, JobFile, Network, run_placeholders
 
 CALLS = Network(1.0, 0.4)
 
@@ -18,20 +18,20 @@ def test_the_worked_example_takes_12_2_and_10_6_seconds() -> None:
 
 def test_one_placeholder_pays_two_calls_for_each_job() -> None:
     jobs = [Job(f"j{number}", 3.0) for number in range(4)]
-    outcome = PlaceholderRun("fifo", CALLS, 1, [jobs]).run()
+    outcome = run_placeholders("fifo", CALLS, 1, [jobs])
     assert outcome.makespan == pytest.approx(4 * 5.0 - 0.3)  # the last answer need not come back
 
 
 def test_many_placeholders_wait_for_the_server() -> None:
     jobs = [Job(f"j{number}", 0.0) for number in range(50)]
-    outcome = PlaceholderRun("fifo", CALLS, 50, [jobs]).run()
+    outcome = run_placeholders("fifo", CALLS, 50, [jobs])
     assert outcome.makespan == pytest.approx(0.3 + 100 * 0.4)  # it serves one call after the other
 
 
 def test_files_that_are_elsewhere_are_copied_with_a_start_up_for_each() -> None:
     made = [JobFile("a", 100), JobFile("b", 300)]
     phases = [[Job("make", 1.0, makes=made)], [Job("read", 1.0, made), Job("other", 1.0, made)]]
-    outcome = PlaceholderRun("fifo", Network(0.0, 0.0, 2.0, 100.0), 2, phases).run()
+    outcome = run_placeholders("fifo", Network(0.0, 0.0, 2.0, 100.0), 2, phases)
     assert outcome.moved == 400
     assert outcome.ends == [pytest.approx(1.0), pytest.approx(1.0 + 2 * 2.0 + 4.0 + 1.0)]
     assert outcome.affinity == pytest.approx(2 / 3)

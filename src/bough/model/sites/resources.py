@@ -8,7 +8,7 @@ names sites runs at one of these; one with a requirement only where the attribut
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -60,8 +60,32 @@ class Needs(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc
 
 
 ONE_CORE = Needs()
+_SAID = {one.name: one.default for one in msgspec.structs.fields(Needs) if one.name != "cores"}
 _ROUND = 1e-9  # fractions of cores add up inexactly
 OWN_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"  # the minor version of this process
+
+
+def needs_text(needs: Needs) -> str | None:
+    """What a task needs besides cores, as JSON by name, for those that have no such type; None: nothing."""
+    if not (needs.memory or needs.gpus or needs.named or needs.is_picky or needs.queue):
+        return None
+    said: dict[str, Any] = {name: value for name in _SAID if (value := getattr(needs, name))}
+    if needs.named:
+        said["named"] = dict(needs.named)
+    return msgspec.json.encode(said).decode()
+
+
+def read_needs(text: str | None, cores: float) -> Needs:
+    """The needs that `needs_text` wrote; what is no such text asks for nothing besides cores."""
+    if not text:
+        return Needs(cores)
+    try:
+        said = msgspec.json.decode(text, type=dict[str, Any])
+        named = tuple(sorted(msgspec.convert(said.get("named", {}), dict[str, Any]).items()))
+        known = {name: said.get(name, default) for name, default in _SAID.items()}
+        return msgspec.convert((cores, *{**known, "named": named}.values()), Needs)
+    except msgspec.MsgspecError:  # of another version
+        return Needs(cores)
 
 
 def describe(amounts: dict[str, float]) -> str:

@@ -53,8 +53,8 @@ class Staging:
     """An attempt that has begun: what it waits for, and what it keeps from being evicted."""
 
     __slots__ = (
-        "active", "announced", "arrivals", "attempt", "failure", "finish", "lost", "order", "own", "pinned", "store",
-        "traits", "wanted",
+        "active", "announced", "arrivals", "attempt", "failure", "finish", "lost", "order", "own", "pinned", "sources",
+        "store", "traits", "wanted",
     )  # fmt: skip
 
     def __init__(self, attempt: Attempt, order: SendSpan, traits: ExecutorTraits, store: SimulatedStore) -> None:
@@ -68,6 +68,7 @@ class Staging:
         self.own: dict[Transfer, None] = {}  # those that are for it alone
         self.arrivals: dict[Arrival, None] = {}  # those that others may wait for, too
         self.pinned: list[int] = []
+        self.sources: set[SimulatedStore | None] = set()  # who sent it something, if that is counted; None: home
         self.finish: Finish | None = None  # once it has run: how
         self.failure: Failure | None = None  # why its inputs cannot come
         self.lost: OutputLost | None = None  # that another task had made one of them, which nobody has
@@ -297,7 +298,7 @@ class SimulatedData:
             else:
                 if arrival is None:
                     arrival = Arrival(file, store, staging.traits.id, now)
-                    if not self._fetch(now, arrival):
+                    if not self._fetch(now, arrival, staging):
                         self._fail(staging, file)
                         return
                 arrival.payer, arrival.announced = attempt, None  # it may have been on its way because it was announced
@@ -343,8 +344,8 @@ class SimulatedData:
         staging.store.pin(file)
         staging.pinned.append(file)
 
-    def _fetch(self, now: Seconds, arrival: Arrival) -> bool:
-        """Begin to bring a file to a store; False: nobody has it."""
+    def _fetch(self, now: Seconds, arrival: Arrival, staging: Staging | None = None) -> bool:
+        """Begin to bring a file to a store, for an attempt if that has begun; False: nobody has it."""
         file, store, topology = arrival.file, arrival.store, self.topology
         source = arrival.source = self._source(file, store)
         end = self._end_of_chain(arrival) if self.rules.chains and (source is None or source.serving) else None
@@ -366,10 +367,18 @@ class SimulatedData:
                 del ends[end]
             if arrival.follower is None:
                 ends[arrival] = None
-        delay = self.rules.startup + self._lookups(now)
+        delay = self._startup(source, staging) + self._lookups(now)
         arrival.transfer = self.network.start(now, route, self._sizes[file], arrival, delay)
         self._coming.setdefault(store, {})[file] = arrival
         return True
+
+    def _startup(self, source: SimulatedStore | None, staging: Staging | None) -> Seconds:
+        """What passes before the first byte."""
+        if self.rules.startup_for == "source" and staging is not None:
+            if source in staging.sources:
+                return 0.0
+            staging.sources.add(source)
+        return self.rules.startup
 
     def _end_of_chain(self, arrival: Arrival) -> Arrival | None:
         """The last who is getting the same file and is followed by nobody. What is followed follows nobody anew."""

@@ -3,6 +3,8 @@
     availability = {step = 10, values = [1, 0.5, 0]}            # each for 10 seconds
     availability = {times = [0, 60, 90], values = [1, 0.5]}     # from each time on; the last one says where it ends
     availability = {file = "load.txt", shift = true}            # the same from a file, beside the platform's
+    availability = {file = "load-{host}.txt"}                   # each host its own: load-lab1.txt, load-lab2.txt
+    availability = [{file = "a.txt"}, {file = "b.txt"}]         # hosts take them in turn
     availability = {mean = 0.7, deviation = 0.2}                # from the generator
 
 A trace is a step function: from each time on a share of the full speed, up to the next; after its end it begins again.
@@ -32,6 +34,7 @@ from bough.model.ids import Seconds
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 MOST_STEPS = 10_000_000
+HOST = "{host}"  # in the name of a file: the host whose trace it has
 LONGEST: Seconds = 1e12
 
 

@@ -9,6 +9,7 @@
     peers = "all"                 # who may send what it holds: all, those of the same site, or none
     chains = false                # true: a peer sends on what it is still getting, as live executors do
     startup = 0.5                 # seconds before the first byte of each file
+    startup_for = "file"          # or source: once for all the inputs of a task that come from one host, or from home
     streams = 1                   # files that one task fetches at once; 0: all that it lacks
     outputs = "home"              # they are sent home before their task ends, as live; or keep: the only copy of what a
                                   # task writes stays where it was made, as live that of temporary outputs
@@ -96,4 +97,5 @@ class TransferRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     early: bool = False  # what the core announces is brought; off, since the published studies have nothing of it
     fairness: Literal["max-min", "rtt"] | None = None  # None: see `Platform.weighs_by_latency`
     index: Literal["none", "central", "distributed"] = "none"
+    startup_for: Literal["file", "source"] = "file"
     lookups: Annotated[float, Meta(gt=0, le=1e12)] | None = None  # a second; None: as many as one hash table does

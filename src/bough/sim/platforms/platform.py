@@ -6,6 +6,7 @@
     speed = [0.8, 1.2]      # of each host, drawn evenly from this interval; other ways to say it are in `speeds`
     memory = "64GB"         # not said: it never runs short
     attributes = {os = "linux", cpu = ["avx2"]}         # what tasks may require, besides cores, memory_gb, site, host
+    gpus = 2                # and amounts of other resources: resources = {license = 3}
     cache = "50GB"          # what a host keeps of files that tasks read and write; 0: nothing; not said: all
     eviction = "lru"        # what a full cache gives up first: the policies of the live executors
     store = "host"          # each host has its cache; or site: the hosts of the site share one
@@ -13,7 +14,7 @@
     disk_write = "400MB/s"
     nic = {bandwidth = "1Gbit/s"}                       # of each host
     uplink = {bandwidth = "100Mbit/s", latency = 0.05}  # of the site to all others, and home
-    availability = {mean = 0.7, deviation = 0.2}        # of each host over time, see `availability_traces`
+    availability = {mean = 0.7, deviation = 0.2}        # of each host over time, see `availability_traces`; also a list
     queue = {wait = 120, deviation = 60, startup = 5, idle = 60}    # hosts come by pilots, when there is work for them
                             # `waits = [90, 240]`: what requests waited, one after the other; `log`: those of a file
     lifetime = 50000        # mean seconds until a host fails
@@ -21,7 +22,12 @@
     leaves = [3600, 9000]   # when the site leaves with all its hosts; one number, or several
     returns = [7200]        # when it is back, with empty caches; the last time it need not be
 
-What a platform says of the link of home, and of transfers, is in `sim.platforms.link_specs`. Files that it names are
+    [queue.sweeps]          # a named queue of the server: what `bough queue add` says of one
+    max_cores = 8
+    share = 2
+
+What a platform says of the link of home, and of transfers, is in `sim.platforms.link_specs`; of a dispatcher that
+serves one caller at a time in `dispatcher_spec`. Files that it names are
 read by `platform_files`.
 Speeds are relative to the machine on which the times of the workload were measured. They are drawn once for each seed,
 so that all policies are compared on the same hosts. Rule: an unknown key, or a number out of bounds, is the user's
@@ -40,13 +46,15 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from bough.errors import UnknownName, UserError, did_you_mean
-from bough.model.bounds import SiteName, in_plain_words, shown
+from bough.errors import BadValue, UnknownName, UserError, did_you_mean
+from bough.model.bounds import QueueName, SiteName, in_plain_words, shown
 from bough.model.ids import Seconds
+from bough.model.sites.queue_specs import MOST_QUEUES, QueueSpec, check_queue
 from bough.model.sites.requirements import AttributeName, AttributeValue
 from bough.model.sites.resources import Needs
 from bough.policies.eviction.eviction_names import EVICTION, load_eviction
-from bough.sim.platforms.availability_traces import TraceSpec
+from bough.sim.platforms.availability_traces import HOST, Trace, TraceSpec
+from bough.sim.platforms.dispatcher_spec import DispatcherSpec
 from bough.sim.platforms.link_specs import Amount, LinkSpec, TransferRules, read_amount, read_rate
 from bough.sim.platforms.network import Network
 from bough.sim.platforms.simulated_executor import UNSAID_MEMORY, Node, SimulatedExecutor
@@ -54,11 +62,13 @@ from bough.sim.platforms.speeds import Speed, SpeedSpec, draw_speed, wrong_with
 
 Moment = Annotated[float, Meta(ge=0, le=1e12)]
 Moments = Moment | Annotated[list[Moment], Meta(max_length=100_000)]
+Amounts = Annotated[float, Meta(ge=0, le=1e9)]  # of a resource
+Resource = Annotated[str, Meta(min_length=1, max_length=64)]
 T = TypeVar("T")
 _MOST_HOSTS = 1_000_000
 
 
-class QueueSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BatchQueueSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A batch queue before a site: what a request waits in the mean, or as in a log, and when an idle host leaves."""
 
     wait: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
@@ -87,20 +97,31 @@ class SitePlatform(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lifetime: Moment = 0.0  # mean seconds until a host fails; 0: none does
     leaves: Moments = 0.0  # when the site leaves with all its hosts; 0: it stays
     returns: Moments = 0.0  # when it is back, with empty caches; 0: never
-    availability: TraceSpec | None = None  # of its hosts, each with a trace of its own
-    queue: QueueSpec | None = None  # its hosts come by pilots; None: they are there
+    # of its hosts, each with a trace of its own; of several they take one after the other
+    availability: TraceSpec | Annotated[list[TraceSpec], Meta(min_length=1, max_length=_MOST_HOSTS)] | None = None
+    queue: BatchQueueSpec | None = None  # its hosts come by pilots; None: they are there
     attributes: Annotated[dict[AttributeName, AttributeValue], Meta(max_length=100)] = {}  # for requirements of tasks
     repair: Moment = 0.0  # mean seconds until a host that failed is back; 0: it is not
     speeds: Annotated[list[Speed], Meta(max_length=_MOST_HOSTS)] = []  # of each host, in the place of `speed`
+    gpus: Amounts = 0.0
+    resources: Annotated[dict[Resource, Amounts], Meta(max_length=100)] = {}  # others of a host, by name
 
     def host_speeds(self, dice: Random) -> list[float]:
         """The speed of each host."""
         return list(self.speeds) or [draw_speed(self.speed, dice) for _ in range(self.hosts)]
 
+    def trace(self, number: int, dice: Random) -> Trace | None:
+        """How much of a host there is over time; they are numbered from 1."""
+        said = self.availability
+        if isinstance(said, list):
+            said = said[(number - 1) % len(said)]
+        return said.make(dice) if said is not None else None
+
     @property
-    def memory_bytes(self) -> int:
-        """What one host has; 0: not said."""
-        return read_amount(self.memory)
+    def capacity(self) -> Needs:
+        """What one host has; memory of which nothing is said never runs short."""
+        memory = read_amount(self.memory) or UNSAID_MEMORY
+        return Needs(self.cores, memory, self.gpus, tuple(sorted(self.resources.items())))
 
     @property
     def cache_bytes(self) -> float:
@@ -120,6 +141,8 @@ class Platform(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     site: Annotated[dict[SiteName, SitePlatform], Meta(min_length=1, max_length=10_000)]
     home: LinkSpec | None = None
     transfers: TransferRules = TransferRules()
+    queue: Annotated[dict[QueueName, QueueSpec], Meta(max_length=MOST_QUEUES)] = {}  # named queues, as of a server
+    dispatcher: DispatcherSpec | None = None  # None: ours, which gives work to whoever has room
 
     @property
     def cores(self) -> float:
@@ -161,17 +184,12 @@ class Platform(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def nodes(self, name: str, seed: int) -> list[Node]:
         """The hosts behind the queue of a site, as they belong to a seed; nothing: they are all of speed 1."""
         site = self.site[name]
-        plain = site.speed == 1.0 and not (site.speeds or site.memory_bytes or site.attributes)
-        if plain and site.availability is None:
+        plain = site.speed == 1.0 and not (site.speeds or site.attributes)
+        if plain and site.capacity == Needs(site.cores, UNSAID_MEMORY) and site.availability is None:
             return []
-        dice, traces = Random(f"nodes {name} {seed}"), site.availability
+        dice, has, attributes = Random(f"nodes {name} {seed}"), site.capacity, tuple(site.attributes.items())
         return [
-            Node(
-                speed,
-                site.memory_bytes,
-                traces.make(Random(f"availability {seed} {name} {number}")) if traces is not None else None,
-                tuple(site.attributes.items()),
-            )
+            Node(speed, has, site.trace(number, Random(f"availability {seed} {name} {number}")), attributes)
             for number, speed in enumerate(site.host_speeds(dice), 1)
         ]
 
@@ -182,13 +200,12 @@ class Platform(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name, site in self.site.items():
             if site.queue is not None:
                 continue  # its hosts come by pilots
-            capacity = Needs(cores=site.cores, memory=site.memory_bytes or UNSAID_MEMORY)
+            capacity = site.capacity
             for index, speed in enumerate(site.host_speeds(dice), 1):
                 number += 1
                 made = SimulatedExecutor(number, capacity, speed, f"{name}{index}", name)
                 made.attributes = tuple(site.attributes.items())
-                if site.availability is not None:
-                    made.availability = site.availability.make(Random(f"availability {seed} {number}"))
+                made.availability = site.trace(index, Random(f"availability {seed} {number}"))
                 yield made
 
 
@@ -218,10 +235,11 @@ def _platform(found: Mapping[str, Any]) -> Platform:
     whole: dict[str, Any] = {
         "site": {name: _convert(site, SitePlatform, _called(name)) for name, site in sites.items()}
     }
-    if "home" in found:
-        whole["home"] = _convert(found["home"], LinkSpec, "home")
-    if "transfers" in found:
-        whole["transfers"] = _convert(found["transfers"], TransferRules, "transfers")
+    single: dict[str, type[msgspec.Struct]] = {
+        "home": LinkSpec, "transfers": TransferRules, "dispatcher": DispatcherSpec
+    }  # fmt: skip
+    whole |= {key: _convert(found[key], kind, key) for key, kind in single.items() if key in found}
+    whole["queue"] = _named_queues(found.get("queue", {}))
     try:
         platform = msgspec.convert(whole, Platform)
     except msgspec.ValidationError as error:  # too many sites, or one of a strange name
@@ -230,12 +248,26 @@ def _platform(found: Mapping[str, Any]) -> Platform:
         _check(site, _called(name))
     if platform.home is not None:
         _check_link(platform.home, "home")
+    if platform.dispatcher is not None and (wrong := platform.dispatcher.problem()):
+        raise ValueError(f"dispatcher: {wrong}")
     return platform
 
 
-def _called(site: str) -> str:
-    """A site as messages name it."""
-    return f"site {site if site.isprintable() and len(site) <= 80 else shown(site)}"
+def _named_queues(found: object) -> dict[str, QueueSpec]:
+    if not isinstance(found, dict):
+        raise UserError("queue is a table of named queues, such as [queue.night]; that of a site is queue of the site")
+    made = {}
+    for name, said in found.items():
+        try:
+            made[name] = check_queue(_convert(said, QueueSpec, _called(name, "queue")))
+        except BadValue as error:
+            raise ValueError(f"{_called(name, 'queue')}: {error}") from None
+    return made
+
+
+def _called(name: str, what: str = "site") -> str:
+    """A site or a queue as messages name it."""
+    return f"{what} {name if name.isprintable() and len(name) <= 80 else shown(name)}"
 
 
 def _convert(value: object, kind: type[T], what: str) -> T:
@@ -299,7 +331,7 @@ def _check(site: SitePlatform, what: str) -> None:
     for link, key in ((site.nic, "nic"), (site.uplink, "uplink")):
         if link is not None:
             _check_link(link, f"{what}: {key}")
-    _check_trace(site.availability, what)
+    _check_traces(site, what)
 
 
 def _check_coming(site: SitePlatform, what: str) -> None:
@@ -330,6 +362,14 @@ def _check_link(link: LinkSpec, what: str) -> None:
     if not rate > 0:
         raise ValueError(f"{what}: a bandwidth of {link.bandwidth!r} is none; give a positive one")
     _check_trace(link.availability, what)
+
+
+def _check_traces(site: SitePlatform, what: str) -> None:
+    traces = site.availability if isinstance(site.availability, list) else [site.availability]
+    for trace in traces:
+        _check_trace(trace, what)
+        if site.queue is not None and trace is not None and HOST in trace.file:
+            raise ValueError(f"{what}: availability: hosts behind a queue have no names; give a list of traces")
 
 
 def _check_trace(trace: TraceSpec | None, what: str) -> None:

@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 
 from bough.errors import UserError
-from bough.sim.platforms.availability_traces import TraceSpec, read_trace
+from bough.sim.platforms.availability_traces import HOST, TraceSpec, read_trace
 from bough.sim.platforms.batch_waits import read_swf
 from bough.sim.platforms.link_specs import LinkSpec, TransferRules
-from bough.sim.platforms.platform import Platform, QueueSpec, SitePlatform, read_platform
+from bough.sim.platforms.platform import BatchQueueSpec, Platform, SitePlatform, read_platform
 
 Read = Callable[[str], str]  # the text of the file with a name
 MOST_BYTES = 1 << 28
@@ -33,14 +33,16 @@ def load_platform(path: str | os.PathLike[str]) -> Platform:
 
 def with_files(platform: Platform, read: Read) -> Platform:
     """A platform whose queues have the waits of the logs that they name, and whose traces are those of their files."""
-    sites = {name: _site(site, read) for name, site in platform.site.items()}
+    sites = {name: _site(name, site, read) for name, site in platform.site.items()}
     return msgspec.structs.replace(platform, site=sites, home=_link(platform.home, read))
 
 
 def write_platform(platform: Platform) -> str:
     """The text that `read_platform` reads, with all that is not as usual."""
     parts: list[tuple[str, msgspec.Struct]] = [] if platform.home is None else [("home", platform.home)]
+    parts += [] if platform.dispatcher is None else [("dispatcher", platform.dispatcher)]
     parts += [("transfers", platform.transfers)] if platform.transfers != TransferRules() else []
+    parts += [(f"queue.{toml_key(name)}", queue) for name, queue in platform.queue.items()]
     parts += [(f"site.{toml_key(name)}", site) for name, site in platform.site.items()]
     lines = []
     for name, part in parts:
@@ -68,24 +70,35 @@ def _said(part: msgspec.Struct) -> list[tuple[str, Any]]:
 def _value(value: Any) -> str:
     if isinstance(value, msgspec.Struct):
         return "{" + ", ".join([f"{key} = {_value(one)}" for key, one in _said(value)]) + "}"
-    if isinstance(value, list):
+    if isinstance(value, dict):
+        return "{" + ", ".join([f"{toml_key(key)} = {_value(one)}" for key, one in value.items()]) + "}"
+    if isinstance(value, list | tuple):
         return "[" + ", ".join([_value(one) for one in value]) + "]"
     if isinstance(value, str):
         return toml_text(value)
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
-def _site(site: SitePlatform, read: Read) -> SitePlatform:
+def _site(name: str, site: SitePlatform, read: Read) -> SitePlatform:
     return msgspec.structs.replace(
         site,
         queue=_queue(site.queue, read),
-        availability=_trace(site.availability, read),
+        availability=_traces(name, site, read),
         nic=_link(site.nic, read),
         uplink=_link(site.uplink, read),
     )
 
 
-def _queue(queue: QueueSpec | None, read: Read) -> QueueSpec | None:
+def _traces(name: str, site: SitePlatform, read: Read) -> TraceSpec | list[TraceSpec] | None:
+    """What hosts have of availability, one after the other; of a file named by host each has its own."""
+    said = site.availability
+    if isinstance(said, TraceSpec) and HOST in said.file:
+        hosts = [f"{name}{number}" for number in range(1, site.hosts + 1)]
+        said = [msgspec.structs.replace(said, file=said.file.replace(HOST, host)) for host in hosts]
+    return [_trace(one, read) for one in said] if isinstance(said, list) else _trace(said, read) if said else None
+
+
+def _queue(queue: BatchQueueSpec | None, read: Read) -> BatchQueueSpec | None:
     if queue is None or not queue.log:
         return queue
     return msgspec.structs.replace(queue, log="", waits=[job.wait for job in read_swf(read(queue.log), queue.log)])
@@ -97,8 +110,8 @@ def _link(link: LinkSpec | None, read: Read) -> LinkSpec | None:
     return msgspec.structs.replace(link, availability=_trace(link.availability, read))
 
 
-def _trace(spec: TraceSpec | None, read: Read) -> TraceSpec | None:
-    if spec is None or not spec.file:
+def _trace(spec: TraceSpec, read: Read) -> TraceSpec:
+    if not spec.file:
         return spec
     return spec.with_trace(read_trace(read(spec.file), spec.file))
 

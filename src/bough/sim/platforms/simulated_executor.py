@@ -2,7 +2,7 @@
 
 It runs the elements of a span one after the other, and keeps spans that do not fit in a queue. It reports the end of an
 element when that ends, if the model says so, and otherwise together with those that follow it.
-Rule: it never occupies more than it has.
+Rule: it never occupies more than it has. What runs longer than its limit, or that of its named queue, is ended.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Node(NamedTuple):
     """A host behind the batch system of a site."""
 
     speed: float = 1.0
-    memory: int = 0  # bytes, 0: not said
+    has: Needs | None = None  # None: the cores of its pilot, and nothing else is said
     availability: Trace | None = None  # over time; None: all of it
     attributes: Attributes = ()  # for requirements of tasks
 
@@ -124,6 +124,11 @@ class SimulatedExecutor:
     def is_idle(self) -> bool:
         """Whether it has nothing to do."""
         return not (self._queue or self._running)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a core is free."""
+        return self._free.get("cores", 0) > 0
 
     def hello(self) -> ExecutorJoined:
         """What it says when it joins."""
@@ -315,7 +320,10 @@ class SimulatedExecutor:
             seconds = fate.seconds / self._speed
             if self.availability is not None:
                 seconds = self.availability.end(self.now, seconds) - self.now
-            failures = _NONE if fate.failure is None else {start: fate.failure}
+            failure = fate.failure
+            if 0 < order.spec.limits.timeout < seconds:
+                seconds, failure = over_time(order.spec)
+            failures = _NONE if failure is None else {start: failure}
             return [Finish(self.id, order, start, stop, seconds, seconds, failures)]
         return [*self._ends_of(order, model)]
 
@@ -331,7 +339,8 @@ class SimulatedExecutor:
 
     def _ends_of(self, order: SendSpan, model: Model) -> list[Finish]:
         """When which elements of a span of several will have ended."""
-        of_span = getattr(model, "of_span", None)
+        timeout = order.spec.limits.timeout  # of each element
+        of_span = getattr(model, "of_span", None) if not timeout else None
         together = of_span(order.spec, order.start, order.stop, order.attempt, self.traits) if of_span else None
         if together is not None:
             seconds = self.seconds_for(together, self.now)
@@ -344,12 +353,20 @@ class SimulatedExecutor:
             work += fate.seconds
             if fate.failure is not None:
                 failures[index] = fate.failure
-            if fate.reported_at_once or index + 1 == order.stop:
+            if fate.reported_at_once or timeout or index + 1 == order.stop:
                 seconds = self.seconds_for(work, self.now + passed)
+                if 0 < timeout < seconds:
+                    seconds, failures[index] = over_time(order.spec)
                 passed += seconds
                 ends.append(Finish(self.id, order, start, index + 1, passed, seconds, failures))
                 start, work, failures = index + 1, 0.0, {}
         return ends
+
+
+def over_time(spec: TaskSpec | ArraySpec) -> tuple[Seconds, Failure]:
+    """How a task goes that takes longer than it may: when it is ended, and the failure."""
+    most = spec.limits.timeout
+    return most, Failure(Cause.TIMEOUT, f"ran longer than {most:g} s")
 
 
 def _ended_early(order: EndSpan, index: int) -> WorkSucceeded | WorkFailed:

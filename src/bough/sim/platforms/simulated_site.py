@@ -55,8 +55,8 @@ class PilotExecutor(SimulatedExecutor):
     def __init__(
         self, pilot: PilotId, site: str, cores: float, now: Seconds, until: Seconds = 0.0, *, node: Node = _ANY
     ) -> None:
-        capacity = Needs(cores=cores, memory=node.memory or UNSAID_MEMORY)
-        super().__init__(FIRST + pilot, capacity, node.speed, site=site)
+        capacity = node.has or Needs(cores=cores, memory=UNSAID_MEMORY)
+        super().__init__(FIRST + pilot, capacity, node.speed, f"{site}-{pilot}", site)
         self.availability, self.attributes = node.availability, node.attributes
         self.until = until
         self.fails: Seconds = inf  # when its host does, which nobody knows before

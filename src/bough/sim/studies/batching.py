@@ -14,7 +14,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from bough.model.ids import Seconds
-from bough.sim.studies.placeholders import Job, Network, PlaceholderRun
+from bough.sim.studies.placeholders import Job, Network, run_placeholders
 from bough.sim.studies.study_rows import Curve, Reference, StudyFigure, StudyResult, StudyRow
 
 PROTEINS: Final = 3916
@@ -63,7 +63,7 @@ def run_bundles(hosts: int, factor: int) -> PhaseTimes:
     for kind, lengths in (("blast", blast_times()), ("parsing", parsing_times())):
         some = [lengths[at : at + factor] for at in range(0, PROTEINS, factor)]
         phases.append([Job(f"{kind}{number}", sum(one), tasks=len(one)) for number, one in enumerate(some)])
-    first, both = PlaceholderRun("fifo", CALLS, hosts, phases).run().ends
+    first, both = run_placeholders("fifo", CALLS, hosts, phases).ends
     return PhaseTimes(first, both - first)
 
 
@@ -71,7 +71,7 @@ def run_chains(hosts: int) -> Seconds:
     """A protein's BLAST and its parsing go out together."""
     pairs = zip(blast_times(), parsing_times(), strict=True)
     jobs = [Job(f"protein{number}", blast + parsing, tasks=2) for number, (blast, parsing) in enumerate(pairs)]
-    return PlaceholderRun("fifo", CALLS, hosts, [jobs]).run().makespan
+    return run_placeholders("fifo", CALLS, hosts, [jobs]).makespan
 
 
 def rounds_of(jobs: int, hosts: int, factor: int) -> int:

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bough.model.ids import Seconds
-from bough.sim.studies.placeholders import Job, JobFile, Network, PlaceholderOutcome, PlaceholderRun
+from bough.sim.studies.placeholders import Job, JobFile, Network, PlaceholderOutcome, run_placeholders
 from bough.sim.studies.study_rows import Curve, Reference, StudyFigure, StudyResult, StudyRow
 
 SEEDS: Final = 10
@@ -95,7 +95,7 @@ def run_chains(network: str, hosts: int, chains: int, seeds: int = SEEDS) -> Sec
             some = proteins[at : at + chains]
             seconds = sum(one.blast + one.parse for one in some)
             jobs.append(Job(f"chain{at}", seconds, [one.sequence for one in some], tasks=len(some)))
-        ends.append(PlaceholderRun("fifo", _network(Cell("FCFS", network)), hosts, [jobs]).run().makespan)
+        ends.append(run_placeholders("fifo", _network(Cell("FCFS", network)), hosts, [jobs]).makespan)
     return fmean(ends)
 
 
@@ -158,7 +158,7 @@ def _run(cell: Cell, seed: int) -> PlaceholderOutcome:
     own = f",{cell.options}" if cell.options else ""
     conscious = f"data-conscious:hold=0,latency={network.call},startup={startup},rate={network.rate}{own}"
     policy = {"FCFS": "fifo", "SJF": "sjf", "DC": conscious}[cell.policy]
-    return PlaceholderRun(policy, network, cell.hosts, _phases(cell, seed)).run()
+    return run_placeholders(policy, network, cell.hosts, _phases(cell, seed))
 
 
 def run(*, quick: bool) -> StudyResult:
@@ -191,7 +191,7 @@ def run_two_hosts(policy: str) -> Seconds:
         made = [JobFile(f"homologues{number}", sizes[number])]
         jobs.append(Job(f"blast{number}", blast[number], makes=made))
         jobs.append(Job(f"parse{number}", parse[number], made, after=(2 * number,)))
-    return PlaceholderRun(policy, Network(0.0, 0.0, rate=1e6, others=1.0), 2, [jobs]).run().makespan
+    return run_placeholders(policy, Network(0.0, 0.0, rate=1e6, others=1.0), 2, [jobs]).makespan
 
 
 def _two_hosts_rows() -> list[StudyRow]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import log2, sqrt
+from random import Random
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -73,6 +74,7 @@ class DiffusionRun(msgspec.Struct, frozen=True):
     seconds: Seconds = 0.01  # that a task computes
     cores: int = 2  # of a node
     side: int = 500  # items of each list of all pairs
+    uneven: bool = False  # tasks compute for as long in the mean, each for a time of its own, up to twice as long
 
 
 class OneAfterTheOther:
@@ -151,8 +153,11 @@ def run_diffusion(run: DiffusionRun) -> DiffusionOutcome:
     else:
         fixed = [SimulatedExecutor(n, capacity, host=f"n{n}", site=SITE) for n in range(1, run.nodes + 1)]
 
+    dice = Random("computing")
+    lengths = [run.seconds * (2 * dice.random() if run.uneven else 1) for _ in workload.tasks]
+
     def model(spec: TaskSpec | ArraySpec, index: int, attempt: int, where: ExecutorTraits) -> Fate:
-        return Fate(run.seconds)
+        return Fate(lengths[spec.id - 1])
 
     simulation = Simulation(Machine(policies_of(run)), model, fixed, sites, data=data)
     simulation.submit(0.0, workload)
@@ -275,6 +280,8 @@ def cases(*, quick: bool, full: bool) -> list[DiffusionRun]:
     ]
     made += [case.run(policy, full=full) for case in PAIRS for policy in (FA, GCC)]
     made.append(msgspec.structs.replace(PAIRS[0].run(GCC, full=full), rules="ours", chains=True))
+    short = PAIRS[1].run(GCC, full=full)  # whether it matters that tasks of a row begin together
+    made += [msgspec.structs.replace(short, chains=True), msgspec.structs.replace(short, uneven=True)]
     return made
 
 
@@ -296,8 +303,9 @@ def _called(run: DiffusionRun) -> str:
     small = f", 1/{run.scale}" if run.scale > 1 else ""
     ours = ", ours without the window" if run.rules == "ours" else ""
     chains = " and with chains" if run.chains else ""
+    uneven = ", tasks of uneven length" if run.uneven else ""
     at_once = ", nodes at once" if run.study == "MI" and not run.gap else ""
-    return f"{run.study}{small}, {name}{ours}{chains}{at_once}"
+    return f"{run.study}{small}, {name}{ours}{chains}{uneven}{at_once}"
 
 
 def _bytes_note(outcome: DiffusionOutcome) -> str:

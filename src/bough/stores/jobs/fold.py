@@ -16,6 +16,7 @@ from bough.model.events import facts as f
 from bough.model.events.facts import Amended
 from bough.model.events.news import GroupClosed, PagesAdded
 from bough.model.outcomes import Cause, Failure, ResultFile
+from bough.model.sites.resources import needs_text
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, Kind, On, TaskSpec
 from bough.stores.database import Database
 from bough.stores.jobs.fold_observations import ObservationFold
@@ -64,6 +65,8 @@ class JobsFold:
             f.PilotQueued: lambda fact: self._pilots.queued(self._now, fact),
             f.PilotReleased: self._pilots.released,
             f.PilotEnded: lambda fact: self._pilots.ended(self._now, fact),
+            f.QueueDefined: lambda fact: self._runs.queue_changed(self._turn, self._now, fact.queue, fact.spec),
+            f.QueueRemoved: lambda fact: self._runs.queue_changed(self._turn, self._now, fact.queue, None),
             f.Placed: self._on_placed,
             f.Replicated: self._on_replicated,
             f.SpanStarted: self._on_span_started,
@@ -188,6 +191,7 @@ class JobsFold:
                 cores=spec.needs.cores,
                 waits=waits,
                 releases=int(spec.extras.release),
+                needs=needs_text(spec.needs),
             )
         )
         if spec.after:
@@ -227,6 +231,7 @@ class JobsFold:
                 waits=waits,
                 releases=int(spec.extras.release),
                 indices=spec.indices,
+                needs=needs_text(spec.needs),
                 ended=None if length else self._now,
             )
         )
@@ -511,8 +516,10 @@ class AmendmentFold:
         row.command, row.cores, row.priority = shown(task_text(spec)), spec.needs.cores, spec.priority
         row.waits = int(bool(spec.after) or self._runs.is_gated(spec.group))
         row.releases = int(spec.extras.release)
-        own = (row.command, row.cores, row.waits, row.releases, row.id)
-        tables.execute("UPDATE tasks SET command = ?, cores = ?, waits = ?, releases = ? WHERE id = ?", own)
+        row.needs = needs_text(spec.needs)
+        own = (row.command, row.cores, row.waits, row.releases, row.needs, row.id)
+        changed = "UPDATE tasks SET command = ?, cores = ?, waits = ?, releases = ?, needs = ? WHERE id = ?"
+        tables.execute(changed, own)
         tables.execute("DELETE FROM after WHERE id = ?", (row.id,))
         tables.gathered["after"] += [(row.id, ON[dep.on], dep.id, dep.index, -1) for dep in spec.after]
         if row.state in PENDING_LABELS and row.state != "held" and not tables.is_out(row.id):

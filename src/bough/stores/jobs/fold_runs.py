@@ -6,13 +6,16 @@ a run whose tasks lie in one group and below. Rule: rows of a workflow's groups 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
+
+import msgspec
 
 from bough.model.events import facts as f
 from bough.model.events.news import GroupClosed
 from bough.model.ids import ROOT
 from bough.model.outcomes import Cause, Failure
+from bough.model.sites.queue_specs import QueueSpec
 from bough.model.states import ENDED, labels_of
 from bough.model.tasks import GroupSpec, On
 from bough.stores.jobs.fold_tasks import ArrayRangeFold, TaskFold
@@ -33,7 +36,7 @@ WITH RECURSIVE inside(id) AS (
   WHERE groups.run = ? AND groups.id != 0)
 UPDATE groups SET disabled = 0 WHERE run = ? AND disabled = 1 AND id IN (SELECT id FROM inside)"""
 _EXECUTOR: Final = replace(
-    "executors", "id", 'run, site, host, pid, cores, memory, gpus, joined, "left", reason'
+    "executors", "id", 'run, site, host, pid, cores, memory, gpus, joined, "left", reason, resources, attributes'
 )  # fmt: skip
 _UNFINISHED: Final = f"SELECT id FROM tasks WHERE run = ? AND state NOT IN {labels_of(ENDED)}"
 _SWEEP: Final = """
@@ -271,13 +274,19 @@ class RunFold:
         marks.executor = max(marks.executor, fact.executor)
         has = fact.capacity
         values = (shown(fact.site), shown(fact.host), fact.pid, has.cores, has.memory, has.gpus, now, None, None)
-        self._tables.execute(_EXECUTOR, (fact.executor, marks.run, *values))
+        more = _as_json(has.named), _as_json(fact.attributes)
+        self._tables.execute(_EXECUTOR, (fact.executor, marks.run, *values, *more))
 
     def executor_resized(self, fact: f.ExecutorResized) -> None:
         """There are more or fewer executors behind a relay."""
         has = fact.capacity
         sized = "UPDATE executors SET cores = ?, memory = ?, gpus = ? WHERE id = ?"
         self._tables.execute(sized, (has.cores, has.memory, has.gpus, fact.executor))
+
+    def queue_changed(self, turn: int, now: float, queue: str, spec: QueueSpec | None) -> None:
+        """A named queue has these limits from now on; None: it is removed."""
+        limits = None if spec is None else msgspec.json.encode(spec).decode()
+        self._tables.gathered["queues"].append((turn, queue, now, limits))
 
     def executor_lost(self, now: float, fact: f.ExecutorLost) -> None:
         """An executor was lost: the spans it had are given back."""
@@ -290,3 +299,8 @@ class RunFold:
                 self._ranges.given_back(row, now, span, 0, row.length, lost=lost)
             elif row:
                 self._tasks.given_back(row, now, span, lost=lost)
+
+
+def _as_json(pairs: Sequence[tuple[str, object]]) -> str | None:
+    """Values by name; None: there are none."""
+    return shown(msgspec.json.encode(dict(pairs)).decode()) if pairs else None

@@ -71,6 +71,7 @@ class TaskRow(msgspec.Struct, gc=False):
     waits: int = 0  # it has dependencies
     releases: int = 0  # its success releases those that wait for its group
     indices: str = ""  # of an array: as its submitter wrote them; empty: from 0 up
+    needs: str | None = None  # what it asks for besides cores, as JSON by name
 
 
 class ElementRow(msgspec.Struct, gc=False):

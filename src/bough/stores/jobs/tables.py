@@ -67,7 +67,9 @@ def _once(table: str, columns: int) -> str:
 
 
 SAVE: Final = {
-    "tasks": _save("tasks", TaskRow, "id", "run grp name kind is_array command submitted cores waits releases indices"),
+    "tasks": _save(
+        "tasks", TaskRow, "id", "run grp name kind is_array command submitted cores waits releases indices needs"
+    ),
     "attempts": _save("attempts", AttemptRow, "id, idx, attempt, span", ""),
     "elements": _save("elements", ElementRow, "id, idx", ""),
     "spans": f"INSERT INTO spans VALUES ({_placeholders(SpanRow)})",
@@ -81,7 +83,7 @@ _RARE: Final = (  # the first and the last of some in a row
     slice(_FIELDS.index("exit_code"), _FIELDS.index("parameters") + 1),
     slice(_FIELDS.index("memory"), _FIELDS.index("stderr_length") + 1),
     slice(_FIELDS.index("failed"), _FIELDS.index("is_open") + 1),
-    slice(_FIELDS.index("indices"), _FIELDS.index("indices") + 1),
+    slice(_FIELDS.index("indices"), _FIELDS.index("needs") + 1),
 )
 _rare: Final = attrgetter(*(name for some in _RARE for name in _FIELDS[some]))
 _DEFAULTS: Final = _rare(TaskRow(0, 0, 0, "", "", 0, 0, "", 0, "", 0))
@@ -113,6 +115,7 @@ GATHERED: Final = {
     "firings": _once("firings", 16),
     "series": _once("series", 10),
     "staging": _once("staging", 13),
+    "queues": replace("queues", "turn, queue", "time, limits"),
 }
 
 
