@@ -414,7 +414,7 @@ def test_submit_returns_at_once_and_status_log_and_sql_show_it(service: Service,
     assert (one["workflow"], one["tasks"]) == ("default", 1)
     number = str(one["ids"][0])
     assert service.bough("submit", "--wait", "--after", number, "--", "test -n x && echo after").returncode == 0
-    for command, code in (("exit 5", 5), ("kill -TERM $$", 143)):
+    for command, code in (("exit 5", 5), ("kill -TERM $$", 143), ("no-such-program", 127)):
         assert service.bough("submit", "--into", "q", "--wait", "--", command, check=False).returncode == code
     assert service.bough("log", f"default:{number}").stdout == "hello you\n"
     assert "1 is in the workflow q" in service.bough("status", number).stderr  # which was submitted to last
@@ -423,7 +423,7 @@ def test_submit_returns_at_once_and_status_log_and_sql_show_it(service: Service,
     assert json.loads(service.bough("status", "--json").stdout)["workflows"][0]["name"] == "default"
     assert "greeting" in service.bough("status", "--queue", "default", "--state", "done").stdout
     assert service.bough("explain", f"default:{number}").stdout.startswith(f"task {number} (greeting) is done")
-    assert json.loads(service.bough("sql", "--json", "select count(*) as n from tasks").stdout) == [{"n": 4}]
+    assert json.loads(service.bough("sql", "--json", "select count(*) as n from tasks").stdout) == [{"n": 5}]
 
 
 def test_submit_of_arrays_lines_and_groups(service: Service, here: Path) -> None:

@@ -356,8 +356,9 @@ def test_tasks_are_found_by_selector(shared: Session) -> None:
         shared.find("nobody")
 
 
-def test_the_processors_are_known(shared: Session) -> None:
-    until(lambda: sum(shared.processors().values()) == 2, "the executor")
+def test_the_processors_are_known_from_the_beginning(here: Path) -> None:
+    with Session(2, name="begins") as session:
+        assert session.processors() == {"local": 2}
 
 
 def test_things_of_another_session_cannot_be_waited_for_but_their_values_are_passed(
@@ -465,6 +466,10 @@ def test_a_second_run_reuses_what_is_done(here: Path) -> None:
         assert session.submit(pow, 2, 3).result() == 8
         assert session.progress.reused == 0
         assert session.find("pow")[0].result() == 8
+    with Session(name="again", cores=2) as session:  # it has done nothing yet: what there is, an earlier run has done
+        assert session.find("last")[0].result() == session.find("all")[0].result() == 8
+        assert session.submit(abs, -1).result() == 1
+        assert session.find("last")[0].result() == session.find("all")[0].result() == 1
 
 
 def script(folder: Path, body: str) -> subprocess.Popen[str]:

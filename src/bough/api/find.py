@@ -140,7 +140,7 @@ def targets_of(session: SessionLike, text: str) -> Iterator[tuple[Dep, int]]:
 
 
 def look(database: JobsQuery, selector: Selector, runs: Sequence[int]) -> list[Found]:
-    """The records that a selector names, in the first of these runs or, by number, in any."""
+    """The records that a selector names, in the first of these runs that has some or, by number, in any."""
     found: list[Found] = []
     match selector:
         case selectors.Records(first, last):
@@ -151,9 +151,9 @@ def look(database: JobsQuery, selector: Selector, runs: Sequence[int]) -> list[F
                 if start < stop <= max(row.length, 1):
                     found.append(msgspec.structs.replace(row, elements=range(start, stop)))
         case selectors.Last():
-            found = _rows(database, "tasks.run = ?", runs[0])[-1:]
+            found = next((rows[-1:] for run in runs if (rows := _rows(database, "tasks.run = ?", run))), [])
         case selectors.All():
-            found = _rows(database, "tasks.run = ?", runs[0])
+            found = next((rows for run in runs if (rows := _rows(database, "tasks.run = ?", run))), [])
         case selectors.Within() | selectors.Named():
             found = next((rows for run in runs if (rows := _named(database, selector, run))), [])
     if not found and not isinstance(selector, selectors.All):

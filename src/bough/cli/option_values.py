@@ -70,6 +70,13 @@ def yes_no_or_later(text: str) -> bool | Literal["later"]:
     return text == "yes"
 
 
+def given_name(text: str) -> str:
+    """A name; an empty one, as of a shell's variable that is not set, would pass for none."""
+    if not text:
+        raise argparse.ArgumentTypeError("the name is empty")
+    return text
+
+
 def path_name(text: str) -> str:
     """The name of a file or folder, or the address of a database."""
     try:

@@ -67,7 +67,7 @@ class FlatTask(NamedTuple):
 
 
 NAME = re.compile(r"[\w.+@%~-]+\Z")
-_OPTION = re.compile(r"[A-Za-z_]\w*=")
+_OPTION = re.compile(r"(?:[A-Za-z_]\w*|(?:attr|env)\.[^\s=]+)=")
 _OPTIONS = (
     *("after", "cores", "memory", "timeout", "retries", "in", "out", "monitor", "sites", "requires", "queue"),
     *("idempotent", "keep"),

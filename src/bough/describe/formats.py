@@ -199,6 +199,10 @@ def left_out(plan: Plan, form: str) -> str:
     moving = sum(task.playpen for task in tasks_there)
     if moving and form != "json":
         lines.append(f"{form} has no place for playpens: what {counted(moving, 'task')} put, store and get is left out")
+    timeless = sum("seconds" not in task.attributes for task in tasks_there)
+    if timeless and form == "wfformat":
+        have = f"{counted(timeless, 'task')} {'have' if timeless > 1 else 'has'} no run time"
+        lines.append(f"wfformat has commands only of workflows that have run, and {have}: all commands are left out")
     return "; ".join(lines)
 
 
@@ -262,7 +266,7 @@ def _read_dagman(source: Source) -> Plan:
 def _read_trace(source: Source) -> Plan:
     from bough.describe.wfformat import read
 
-    return read(source.text, source.name, source.emulation)
+    return read(source.text, source.name, source.emulation, source.note)
 
 
 def _write_trace(plan: Plan) -> str:

@@ -47,7 +47,9 @@ from bough.describe.plan import (
 from bough.describe.steps import steps
 from bough.errors import InvalidWorkload
 
-_GROUPED = re.compile(r"(?:^|\s)(?:group|phase|attr\.\w+|release|affinity|final|priority)=")
+_GROUPED = re.compile(  # what only such a list may say
+    r"(?:^|\s)(?:group|deps|phase|release|affinity|final|priority|memo|cwd|(?:attr|env)\.[^\s=]+)="
+)
 _LEVELS = re.compile(r"^#levels[ \t]+(.*)$", re.MULTILINE)
 _PHASES = ("prologue", "", "epilogue")
 _TASK_KEYS = (
@@ -225,7 +227,7 @@ def _declaration(path: str, group: PlanGroup) -> str:
         if key == "monitor" and value in group.monitors:
             words.append(show_monitor(value))
         else:
-            words.append(f"attr.{key}={_quoted(value)}" if key in own else f"{key}={value}")
+            words.append(f"attr.{_key(key)}={_quoted(value)}" if key in own else f"{key}={value}")
     return " ".join([*words, "::"])
 
 
@@ -255,11 +257,11 @@ def _options(task: PlanTask) -> Iterator[str]:
         elif key == "requires" and value == task.requires:
             yield show_quoted(key, value)
         elif key in task.attributes:
-            yield f"attr.{key}={_quoted(value)}"
+            yield f"attr.{_key(key)}={_quoted(value)}"
         elif key == "after":
             yield "after=" + ",".join(map(_path, task.after))
         else:
-            yield f"{key}={_quoted(value) if key == 'cwd' or key.startswith('env.') else value}"
+            yield f"{_key(key)}={_quoted(value) if key == 'cwd' or key.startswith('env.') else value}"
     if task.reads:
         yield "in=" + show_paths(task.reads)
     if task.writes:
@@ -272,6 +274,14 @@ def _path(path: str) -> str:
     raise InvalidWorkload(
         f"the name {path!r} cannot stand in a flat list; use letters, digits and any of _ . + @ % ~ -"
     )
+
+
+def _key(name: str) -> str:
+    if not name or "=" in name or any(char.isspace() for char in name):
+        raise InvalidWorkload(
+            f"the attribute or variable {name!r:.60} cannot stand in a flat list; leave out blanks and ="
+        )
+    return name
 
 
 def _quoted(value: str) -> str:

@@ -17,7 +17,7 @@ import json
 import re
 import shlex
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,6 +25,7 @@ import msgspec
 from bough.describe.plan import Plan, PlanGroup, PlanTask, Where, without_gc
 from bough.describe.task_graph import RecordedTask, RunMachine, TaskGraph
 from bough.model.bounds import LONGEST, FilePath, Name, in_plain_words
+from bough.model.texts.plurals import counted
 
 VERSION = "1.5"
 STAGE_IN = "stage-in"
@@ -105,8 +106,10 @@ def is_wfformat(text: str) -> bool:
     return '"workflow"' in text and ('"specification"' in text or '"schemaVersion"' in text)
 
 
-def read(text: str, filename: str, emulation: TraceReplay | None = None) -> Plan:
-    """Read a trace; with an emulation the plan replays it."""
+def read(
+    text: str, filename: str, emulation: TraceReplay | None = None, note: Callable[[str], None] = lambda _: None
+) -> Plan:
+    """Read a trace; with an emulation the plan replays it. `note` is told that there are no commands to run."""
     with without_gc():
         trace = _parse(text, filename)
         parents = _parents(trace, filename)
@@ -119,8 +122,11 @@ def read(text: str, filename: str, emulation: TraceReplay | None = None) -> Plan
                 if replay is None
                 else replay.task(name, task, parents[name], where)
             )
+        silent = sum(not _command(trace, name) for name in trace.tasks)
         if replay is not None:
             tasks += replay.stage_in(tasks)
+        elif silent:
+            note(f"{filename} records no command of {counted(silent, 'task')}: sleep stands for it")
         return Plan(root=PlanGroup("", tasks=tasks, pipeline=False, where=Where(filename)), source=filename)
 
 
@@ -213,20 +219,23 @@ def _seconds(trace: _Trace, name: str) -> float:
 
 def _recorded(trace: _Trace, name: str, task: _Task, parents: list[str], where: Where) -> PlanTask:
     ran = trace.ran.get(name, _DONE_NOTHING)
-    called = ran.command or _Call()
-    command = " ".join([called.program or "", *map(str, called.arguments or ())]).strip()
     attributes = {"seconds": repr(_seconds(trace, name))} if name in trace.ran else {}
     for files, word in ((task.inputFiles, "inputs"), (task.outputFiles, "outputs")):
         if files:
             attributes[word] = json.dumps({file: trace.sizes.get(file, 0) for file in files})
     return PlanTask(
-        command or f"sleep {_seconds(trace, name):g}",
+        _command(trace, name) or f"sleep {_seconds(trace, name):g}",
         name=name,
         after=parents,
         cores=_cores(ran),
         attributes=attributes,
         where=where,
     )
+
+
+def _command(trace: _Trace, name: str) -> str:
+    called = trace.ran.get(name, _DONE_NOTHING).command or _Call()
+    return " ".join([called.program or "", *map(str, called.arguments or ())]).strip()
 
 
 def _cores(ran: _Ran) -> float:

@@ -18,6 +18,7 @@ import contextlib
 import os
 import re
 import socket
+import stat
 from collections.abc import Iterable
 
 import msgspec
@@ -81,11 +82,20 @@ def find_access(server: str | None, role: str) -> Access:
             raise BadValue("the server address 'unix:' names no socket: use unix:PATH")
         return Access(named, role=role)
     path = os.path.expanduser(named)
+    if stat.S_ISSOCK(_mode(path)):
+        raise BadValue(f"the server {named!r} is a socket: write unix:{path}")
     if os.path.exists(path):
         return _fitting(read_access(path), path, role)
     if _HOST_PORT.fullmatch(named):
         return _known(named, role)
     raise BadValue(f"the server {named!r} is neither unix:PATH, nor HOST:PORT, nor an access file that exists")
+
+
+def _mode(path: str) -> int:
+    try:
+        return os.stat(path).st_mode
+    except (OSError, ValueError):
+        return 0
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -88,6 +88,10 @@ def test_options_of_a_submission_are_bounded_before_a_server_is_asked(bough: Cal
         (("run", "--cores", HUGE[2], "x"), "--cores"),
         (("log", "--tail", HUGE[0], "1"), "--tail"),
         (("executor", "start", "--seconds", "inf", "--emulate", "1"), "--seconds"),
+        (("submit", "--into", "", "--", "true"), "--into"),
+        (("submit", "--name", "", "--", "true"), "--name"),
+        (("run", "--name", "", "--", "true"), "--name"),
+        (("status", "--name", ""), "--name"),
     ],
 )
 def test_other_options_are_bounded_too(bough: Call, words: tuple[str, ...], option: str) -> None:

@@ -20,7 +20,8 @@ TEXTS = ["plateau:score=(-?[0-9.]+),25,1e-4", "regex:it's 100% -> fail", "silent
 
 
 def plan(monitors: list[str], of_group: list[str]) -> Plan:
-    tasks = [PlanTask("echo 1", "first", monitors=monitors), PlanTask("echo 2")]
+    ran = {"seconds": "1"}  # so that WfFormat has a place for the commands
+    tasks = [PlanTask("echo 1", "first", monitors=monitors, attributes=ran), PlanTask("echo 2", attributes=ran)]
     return Plan(root=PlanGroup("", groups=[PlanGroup("g", tasks=tasks, monitors=of_group)], pipeline=False))
 
 

@@ -42,7 +42,7 @@ def test_they_are_attributes_as_others_are() -> None:
     plan = Plan()
     plan.root.tasks = [task]
     said = "wfformat has no place for sites, requirements and queues: those of 1 task are left out"
-    assert left_out(plan, "wfformat") == said
+    assert left_out(plan, "wfformat").startswith(said)
     assert not left_out(plan, "flat")
 
 

@@ -293,6 +293,22 @@ def test_groups_are_made_when_they_are_mentioned() -> None:
     assert (inner.name, inner.after, inner.tasks[0].attributes) == ("h", ["f"], {"est": "3 s"})
 
 
+@pytest.mark.parametrize("option", ["env.FOO=bar", "attr.est=3", "attr.my-own=3", "cwd=/tmp", "memo=no", "priority=3"])
+def test_whatever_a_line_says_of_its_task_may_stand_alone_and_first(option: str) -> None:
+    text = f"{option} :: echo $FOO\n"
+    assert find_reader(Source("list.txt", text)) is not None  # and so `bough run` reads it as `bough describe` does
+    plan = opened(text, "list.txt")
+    assert [task.command for task in plan.root.tasks] == ["echo $FOO"]
+    assert write(plan, "flat") == text
+
+
+def test_an_attribute_that_no_list_can_name_is_refused_when_one_is_written() -> None:
+    plan = opened("echo 1\n", "list.txt")
+    plan.root.tasks[0].attributes = {"my own": "3"}
+    with pytest.raises(InvalidWorkload, match="'my own' cannot stand in a flat list"):
+        write(plan, "flat")
+
+
 def test_a_pipeline_by_hand_in_both_ways() -> None:
     explicit = opened("group=a :: ./a\ngroup=b deps=a :: ./b\ngroup=c deps=b :: ./c\n", "list.txt")
     assert [group.after for group in explicit.root.groups] == [[], ["a"], ["b"]]

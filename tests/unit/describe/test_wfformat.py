@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bough.describe import wfformat
-from bough.describe.formats import Source, find_reader, write
+from bough.describe.formats import Source, find_reader, left_out, write
 from bough.describe.plan import Plan, PlanTask
 from bough.describe.steps import steps
 from bough.describe.task_graph import of_plan
@@ -71,6 +71,24 @@ def test_a_trace_has_tasks_dependencies_commands_and_cores() -> None:
     assert (tasks["work_2"].after, tasks["work_2"].cores) == (["split_1"], 4)
     assert tasks["work_3"].command == "sleep 0"
     assert tasks["split_1"].where.line == 9
+
+
+def test_tasks_without_a_command_are_told_unless_they_are_replayed() -> None:
+    told: list[str] = []
+    text = json.dumps(trace())
+    read(text, "t.json", note=told.append)
+    assert told == ["t.json records no command of 2 tasks: sleep stands for it"]
+    read(text, "t.json", TraceReplay(), told.append)
+    assert len(told) == 1
+
+
+def test_what_has_not_run_is_written_without_commands_and_that_is_told() -> None:
+    plan = Plan()
+    plan.root.tasks = [PlanTask("true"), PlanTask("false")]
+    assert left_out(plan, "wfformat") == (
+        "wfformat has commands only of workflows that have run, and 2 tasks have no run time: all commands are left out"
+    )
+    assert not left_out(plan_of(trace()), "wfformat")
 
 
 def test_parents_may_be_told_by_the_parents_alone() -> None:

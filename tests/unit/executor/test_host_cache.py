@@ -204,6 +204,16 @@ def test_a_folder_that_was_removed_is_made_again(tmp_path: Path) -> None:
     assert cache.contents() == {a: 4}
 
 
+def test_a_folder_that_cannot_be_used_any_more_has_nothing_and_says_why_when_it_is_written_to(tmp_path: Path) -> None:
+    cache = HostCache(str(tmp_path / "c"))
+    digest = bring(cache, b"content")
+    subprocess.run(["rm", "-rf", cache.folder], check=True)
+    (tmp_path / "c").write_text("of somebody else")
+    assert not cache.pin(digest, "task")
+    with pytest.raises((OSError, SiteError)):
+        cache.receive(digest, 7)
+
+
 def test_a_full_disk_takes_what_nobody_needs_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = HostCache(str(tmp_path / "c"))
     kept, idle = bring(cache, b"kept"), bring(cache, b"idle")

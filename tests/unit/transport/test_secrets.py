@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from pathlib import Path
 
@@ -242,6 +243,13 @@ def test_a_unix_socket_needs_neither_pin_nor_token() -> None:
     assert (found.is_unix, found.path) == (True, "some/where")
     with pytest.raises(UserError, match="use unix:PATH"):
         find_access("unix:", "submit")
+
+
+def test_the_path_of_a_socket_is_told_how_it_is_written(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "server.sock"))
+        with pytest.raises(UserError, match=f"is a socket: write unix:{tmp_path}/server.sock"):
+            find_access(str(tmp_path / "server.sock"), "submit")
 
 
 def test_the_name_given_counts_before_the_environment_before_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:

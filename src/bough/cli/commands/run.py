@@ -29,6 +29,7 @@ from bough.cli.option_values import (
     add_rule_argument,
     checkpointed,
     count,
+    given_name,
     path_name,
     ruled,
 )
@@ -127,7 +128,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first failure")
     parser.add_argument("--echo", action="store_true", help="show what tasks print as it comes, named line by line")
     parser.add_argument("--dry-run", action="store_true", help="show what a file would run, and run nothing")
-    parser.add_argument("--name", metavar="NAME", help="the workflow's name (default: the file's stem)")
+    parser.add_argument(
+        "--name", type=given_name, metavar="NAME", help="the workflow's name (default: the file's stem)"
+    )
     parser.add_argument(
         "--store", type=path_name, metavar="DIR", help="the folder of its store (default: ./.bough/NAME)"
     )

@@ -24,6 +24,7 @@ from bough.cli.option_values import (
     amount,
     checkpointed,
     count,
+    given_name,
     path_name,
     ruled,
     whole,
@@ -74,11 +75,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--into",
+        type=given_name,
         metavar="NAME",
         help=f"the workflow that it joins (a command: {WORKFLOW}; a file: its name without the ending)",
     )
     parser.add_argument("--queue", metavar="NAME", help="the queue that its tasks go through, see bough queue list")
-    parser.add_argument("--name", metavar="NAME", help="of the task; with a file, of the workflow")
+    parser.add_argument("--name", type=given_name, metavar="NAME", help="of the task; with a file, of the workflow")
     parser.add_argument("--cores", type=amount, metavar="N", help="cores that each task needs")
     parser.add_argument("--memory", metavar="AMOUNT", help="memory of each task, as 4GB; 4GB*2: doubled by retries")
     parser.add_argument("--gpus", type=amount, metavar="N", help="GPUs that each task needs")

@@ -25,6 +25,7 @@ from bough.cli.targets.locate import ServiceAddress, add_store_arguments
 from bough.cli.targets.selection import choose_run, pick
 from bough.cli.targets.task_rows import as_json, group_counts, said_by_tasks, said_lines, task_rows, why
 from bough.errors import PeerLost, UserError
+from bough.model.outcomes import Cause
 from bough.model.texts.selectors import All, Records, Selector
 
 if TYPE_CHECKING:
@@ -143,9 +144,13 @@ def wait_for(args: argparse.Namespace, submitted: SubmittedWork, output: Output,
 
 def _own_code(database: OpenDatabase, record: int) -> int:
     """How the command of a task left, as an exit code."""
-    rows = database.rows("select exit_code, signal from tasks where id = ?", [record])
-    code, signal = (rows[0]["exit_code"], rows[0]["signal"]) if rows else (None, None)
-    return own_code(code if isinstance(code, int) else None, signal if isinstance(signal, int) else None)
+    rows = database.rows("select exit_code, signal, cause from tasks where id = ?", [record])
+    code, signal, cause = (rows[0][name] for name in ("exit_code", "signal", "cause")) if rows else (None, None, None)
+    return own_code(
+        code if isinstance(code, int) else None,
+        signal if isinstance(signal, int) else None,
+        is_started=cause != Cause.NOT_STARTED,
+    )
 
 
 def _counts_of(database: OpenDatabase, submitted: SubmittedWork) -> Counter[str]:

@@ -114,11 +114,16 @@ def _slot(token: re.Match[str], names: Sequence[str], used: set[str]) -> str:
     return f"{{{name}{token['rest']}}}"
 
 
-def own_code(exit_code: int | None, signal: int | None) -> int:
-    """The exit code by which we say how a command failed: its own, or as shells say it for a signal."""
-    return (exit_code or 0) & 0xFF or (_OF_SIGNAL + signal if signal else 1)
+def own_code(exit_code: int | None, signal: int | None, *, is_started: bool = True) -> int:
+    """The exit code by which we say how a command failed: its own, or as shells say it for a signal.
+
+    As there it is 127 when the program is not there. It is 1 when Bough ended it: its time was over, a monitor fired.
+    """
+    own = (exit_code or 0) & 0xFF or (_OF_SIGNAL + signal if signal else 0)
+    return own or (1 if is_started else _CANNOT_START)
 
 
+_CANNOT_START = 127
 _OF_SIGNAL = 128
 
 

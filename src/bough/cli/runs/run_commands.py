@@ -30,7 +30,6 @@ LOOK = 0.1  # seconds between two looks at what a command has written
 PIECE = 1 << 20  # bytes of it that are asked for at once
 _NAMES = 100  # that are tried for a workflow that was given none
 _AROUND = ("setup", "container")
-_CANNOT_START = 127  # as shells say it
 
 
 def run_one(
@@ -56,10 +55,8 @@ def run_one(
         print(f"bough: {harmless(str(error))}", file=sys.stderr)
     if not isinstance(error, TaskFailed):
         return 1
-    if error.returncode is not None or error.signal is not None:
-        return own_code(error.returncode, error.signal)
     causes = {failure.cause for failure in session.progress.failures}
-    return _CANNOT_START if Cause.NOT_STARTED in causes else 1  # else we ended it: its time was over, a monitor fired
+    return own_code(error.returncode, error.signal, is_started=Cause.NOT_STARTED not in causes)
 
 
 def run_many(

@@ -12,7 +12,7 @@ import os
 from typing import NamedTuple
 
 from bough import private
-from bough.cli.option_values import path_name
+from bough.cli.option_values import given_name, path_name
 from bough.errors import UnknownName, UserError
 from bough.stores.folder.store_folder import OPENED
 
@@ -54,6 +54,7 @@ def add_store_arguments(parser: argparse.ArgumentParser) -> None:
         "--name",
         "--queue",
         dest="name",
+        type=given_name,
         metavar="NAME",
         help="the workflow, when there are several (a script's stem, or what was submitted into)",
     )

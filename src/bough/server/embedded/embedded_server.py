@@ -381,6 +381,7 @@ async def _live(started: Started, store: SqliteStore, machine: Machine, info: Ru
     local_executor = LocalExecutor(loop, started.command, started.executor_pid, lambda: _sweep(mark, info))
     shutdown.local_executor = local_executor
     handlers.on_executor_lost.append(local_executor.lost)
+    handlers.processors.start_own = local_executor.need
     shell.on_turn.append(lambda: local_executor.need() if shell.queries.has_ready else None)
     loop.set_exception_handler(lambda _, context: shutdown.fail(internal_error(context)))
     for number in (signal.SIGINT, signal.SIGHUP):

@@ -261,11 +261,15 @@ class HostCache:
     # --- pins --------------------------------------------------------------------------------------
 
     def pin(self, digest: bytes, owner: object, size: int = -1) -> str:
-        """Keep a content until its owner unpins it: a path that stays until then; empty: it is not here."""
+        """Keep a content until its owner unpins it: a path that stays until then; empty: it is not here, or no use."""
         path, pinned = self.path(digest), f"{self.pins}/{digest.hex()}"
         owners = self._owners.get(digest)
         if owners is None or not self._is_whole(pinned, digest, size):
-            if not self._link(path, pinned, digest, size):
+            try:
+                is_there = self._link(path, pinned, digest, size)
+            except OSError:  # a disk made read-only, a mount that is gone: said when the content is to be written
+                is_there = False
+            if not is_there:
                 return ""
             owners = self._owners.setdefault(digest, set())
         owners.add(owner)
