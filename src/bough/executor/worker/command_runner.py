@@ -53,6 +53,7 @@ from bough.executor.worker_protocol import (
 )
 from bough.model.checkpoints import VARIABLE
 from bough.model.commands.command import CommandCall, CommandSettings, decode_call
+from bough.model.commands.playpens import put_files
 from bough.model.commands.rendering import render_call, render_row
 from bough.model.events.news import WorkFailed, WorkReturned, WorkStopped
 from bough.model.files import absolute, is_url
@@ -316,7 +317,7 @@ class CommandRunner:
         folders: list[str] = []
         urls = self._urls.wanted if self._urls is not None else []
         if sandbox.reads or urls:
-            fresh = [one.local for one in sandbox.call.transfers if one.kind == "put"]
+            fresh = put_files(sandbox.call.transfers)
             self._reports.say(StageInputs(number, run.span, index, [*sandbox.reads, *urls], fresh))
             self._reports.flush()
             answer = self._inbox.answer(number, index)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
@@ -46,12 +47,14 @@ from bough.model.tasks import Dep, Kind, TaskExtras, TaskSpec
 
 if TYPE_CHECKING:
     from bough.api.futures.elements import ArrayElements
+    from bough.api.submit.command_lines.transfers import SaidTransfer
     from bough.api.submit.context import SessionLike, SubmitContext
     from bough.api.submit.task_options.options import TaskOptions
     from bough.model.spaces import Space
 
 _OF_FEEDS = (
     *("cwd", "shell", "env", "stdin", "clash", "setup", "container", "inputs", "outputs", "teardown", "environment"),
+    *("put", "store", "get"),
 )
 _NO_NAME = frozenset("({[!<>|&;\"'-")  # a word that begins with one of these names no program
 _SLOT = re.compile(r"\{([^\W\d]\w*)[^{}]*\}")
@@ -75,11 +78,10 @@ def submit_command(
         inputs=how.get("inputs"),
         outputs=how.get("outputs"),
     )
-    if any(how.get(name) is not None for name in ("put", "store", "get")):
+    if _moves_files(how):
         from bough.api.submit.command_lines.transfers import read_transfers  # few commands have some
 
-        transfers = read_transfers(how.get("put"), how.get("store"), how.get("get"), directory(how))
-        planned = planned.with_transfers(transfers)
+        planned = planned.with_transfers(read_transfers(how, directory(how)))
     registry = session.registry
     name = settings.name or command_name(planned.text, parameters or None)
     after = after_deps([*settings.after, *planned.tasks], registry)
@@ -133,6 +135,26 @@ def at_site_of(session: SessionLike, settings: TaskOptions, paths: Iterable[str]
     settings = read_options(settings, {"sites": sorted(sites)})
     session.check_needs(settings.needs)
     return settings
+
+
+def _moves_files(how: Mapping[str, Any]) -> bool:
+    """Whether files are put, stored or got."""
+    return any(how.get(name) is not None for name in ("put", "store", "get"))
+
+
+def _said_transfers(how: Mapping[str, Any]) -> Sequence[SaidTransfer]:
+    if not _moves_files(how):
+        return ()
+    from bough.api.submit.command_lines.transfers import said_transfers  # few commands have some
+
+    return said_transfers(how)
+
+
+def _check_transfers(template: CommandTemplate, rows: Sequence[Any], start: int = 0) -> None:
+    if template.transfers:
+        from bough.api.submit.command_lines.transfers import check_element_transfers
+
+        check_element_transfers(template, rows, start)
 
 
 def _with_checkpoint(settings: TaskOptions, how: Mapping[str, Any], *, is_array: bool = False) -> TaskExtras:
@@ -220,10 +242,12 @@ def submit_sweep(
         around=read_around(how),
         inputs=how.get("inputs"),
         outputs=how.get("outputs"),
+        transfers=_said_transfers(how),
     )
     if settings.extras.checkpoint is not None:
         settings = replace(settings, extras=_with_checkpoint(settings, how, is_array=True))
     length = array_length(planned.rows)
+    _check_transfers(planned.template, planned.rows)
     name = settings.name or command_name(planned.text, parameters)
     if planned.template.late:
         rows = files_of(planned.template, planned.rows)
@@ -354,7 +378,8 @@ def open_command_array(
     said = {name: how.get(name) for name in _OF_FEEDS}
     parameters = {name: value for name, value in how.items() if name not in said}
     clash = read_clash(said["clash"])
-    names = tuple(dict.fromkeys(slot.name for slot in slots_of(text, parameters) if slot.name not in parameters))
+    slots = slots_of(text, parameters, _file_names(said))
+    names = tuple(dict.fromkeys(slot.name for slot in slots if slot.name not in parameters))
     if not names:
         raise InvalidWorkload(f"feed: {text!r:.60} has no {{slot}} that an item could fill")
     if settings.extras.checkpoint is not None:
@@ -371,6 +396,7 @@ def open_command_array(
         around=read_around(said),
         inputs=said["inputs"],
         outputs=said["outputs"],
+        transfers=_said_transfers(said),
     )
     if declares_files(planned.template):  # items may have URLs
         planned = planned._replace(template=replace(planned.template, late=True))
@@ -401,6 +427,7 @@ def open_command_array(
     def prepare(items: list[Any], start: int) -> list[Any]:
         rows = [(*_row(item, names), *fixed) for item in items]
         _refuse_site_files(planned.template, rows)
+        _check_transfers(planned.template, rows, start)
         declared = session.files.declare_array(
             record, f"{name} {number_of(record)}", planned.template, rows, clash=clash, start=start
         )
@@ -417,11 +444,24 @@ def open_command_array(
         return rows
 
     def manifest(rows: Sequence[Any]) -> tuple[bytes, ElementReads | None]:
-        each: list[list[str]] = []
-        return pack_files(planned.template, rows, planned.reads, sent, each), pack_reads(each)
+        return pack_files(planned.template, rows, planned.reads, sent)
 
     travels = session.is_remote and (declares_files(planned.template) or planned.reads)
     return elements, prepare, manifest if travels else None
+
+
+def _file_names(said: Mapping[str, Any]) -> list[object]:
+    """The names of files that stand beside the text of a feed."""
+    found: list[object] = []
+    for name in ("inputs", "outputs", "put", "store", "get"):
+        files = said[name]
+        if isinstance(files, str):
+            found.append(files)
+        elif isinstance(files, Mapping):
+            found += [*files, *files.values()]
+        elif isinstance(files, list | tuple | set):
+            found += files
+    return [os.fspath(one) if isinstance(one, os.PathLike) else one for one in found]
 
 
 def _refuse_site_files(template: CommandTemplate, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -446,9 +486,10 @@ def _row(item: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
     raise InvalidWorkload(f"feed: {item!r:.60} does not give {', '.join(names)}; give dicts of them")
 
 
-def slots_of(text: str, parameters: Mapping[str, Any]) -> list[TemplateSlot]:
-    """The slots of a text, and of parameters that are templates, that parameters must fill."""
-    texts = [text, *(value for value in parameters.values() if isinstance(value, str) and is_template(value))]
+def slots_of(text: str, parameters: Mapping[str, Any], files: Iterable[object] = ()) -> list[TemplateSlot]:
+    """The slots of a text, and of parameters and names of files that are templates, that parameters must fill."""
+    given = chain(parameters.values(), files)
+    texts = [text, *(value for value in given if isinstance(value, str) and is_template(value))]
     parts = [part for one in texts for part in parse(one)]
     return [part for part in parts if isinstance(part, TemplateSlot) and part.name not in BUILT_IN]
 
@@ -470,15 +511,12 @@ def packed_files(
     template = planned.template
     if not planned.reads and not declares_files(template):
         return b"", None
-    each: list[list[str]] = []
-    return pack_files(template, planned.rows, planned.reads, session.upload(external, label), each), pack_reads(each)
+    return pack_files(template, planned.rows, planned.reads, session.upload(external, label))
 
 
 def element_reads(planned: PlannedSweep) -> ElementReads | None:
     """What each element of an array reads."""
-    each: list[list[str]] = []
-    pack_files(planned.template, planned.rows, planned.reads, {}, each)
-    return pack_reads(each)
+    return pack_files(planned.template, planned.rows, planned.reads, {})[1]
 
 
 def pack_files(
@@ -486,24 +524,29 @@ def pack_files(
     rows: Sequence[Any],
     shared: Iterable[str],
     sent: Mapping[str, bytes],
-    each: list[list[str]] | None = None,
-) -> bytes:
-    """The declared files of some rows, packed; `shared`: those that all read, `sent`: digests of what was sent.
+) -> tuple[bytes, ElementReads | None]:
+    """The declared files of some rows, packed: all of them, and what each row reads.
 
-    What each row reads is added to `each`.
+    `shared`: those that all read, `sent`: digests of what was sent.
     """
     renamed = template.renamed
     common = [renamed.get(path, path) for path in shared]
     reads = dict.fromkeys(common, b"")
     writes: set[str] = set()
+    each: list[list[str]] = []
+    put: list[list[str]] = []
+    most_put = sum(one.kind == "put" for one in template.transfers)  # they are the last that a row reads
     patterns = {path for row in rows for path in row_patterns(template, row)} if template.outputs else set()
     for read, written in files_of(template, rows):
         own = [renamed.get(path, path) for path in read]
         reads.update(dict.fromkeys(own, b""))
-        if each is not None:
-            each.append(common + own)
+        if most_put:
+            put.append(own[-most_put:])
+            del own[-most_put:]
+        each.append(common + own)
         writes.update(renamed.get(path, path) for path in written.values())
-    return pack_manifest({path: sent.get(path, b"") for path in reads}, writes, folders_sent(sent), patterns)
+    manifest = pack_manifest({path: sent.get(path, b"") for path in reads}, writes, folders_sent(sent), patterns)
+    return manifest, pack_reads(each, put)
 
 
 def folders_sent(sent: Mapping[str, bytes]) -> list[str]:

@@ -33,9 +33,10 @@ from bough.describe.plan import file_path, without_gc
 from bough.describe.steps import For, Step, What
 from bough.errors import BoughError, InvalidWorkload
 from bough.model.commands.command import CommandSettings, OnClash, Transfer
+from bough.model.commands.playpens import local_place
 from bough.model.commands.shell_text import needs_shell, plain_words, split_words
 from bough.model.events.news import GroupClosed
-from bough.model.files import absolute, is_pattern, is_url, site_file
+from bough.model.files import is_pattern, is_url, site_file
 from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
 from bough.model.sites.resources import ONE_CORE, Needs
 from bough.model.tasks import NO_EXTRAS, NO_LIMITS, Dep, GroupSpec, Item, Kind, Limits, On, TaskExtras, TaskSpec
@@ -296,7 +297,10 @@ class _Submission:
             check_sendable("a path", text)
         planned = plan_with_files(said.command, said.reads, said.writes, cwd=cwd, env=said.env or None)
         if said.playpen:
-            moved = [Transfer(kind, absolute(local, cwd), remote, when) for kind, local, remote, when in said.transfers]
+            moved = [
+                Transfer(kind, local_place(kind, local, cwd), remote, when)
+                for kind, local, remote, when in said.transfers
+            ]
             check_transfers(moved)
             call = msgspec.structs.replace(
                 planned.call, settings=msgspec.structs.replace(planned.call.settings, playpen=True)
