@@ -41,6 +41,7 @@ from bough.executor.worker_protocol import (
     INDEX,
     LATE,
     SINCE,
+    SITE,
     ElementBegan,
     ElementEnded,
     ElementJudged,
@@ -256,7 +257,8 @@ class CommandRunner:
 
         if not has_urls(call):
             return call
-        self._urls = UrlFiles(os.path.dirname(os.path.dirname(self._sandboxes)), call, name)
+        site = os.fsdecode(self._context.environment.get(SITE.encode(), b""))
+        self._urls = UrlFiles(os.path.dirname(os.path.dirname(self._sandboxes)), call, name, site)
         return self._urls.call
 
     def _is_ready(self, number: int, run: RunSpan, index: int, call: CommandCall) -> bool:
@@ -276,7 +278,7 @@ class CommandRunner:
             _check_brought(answer)
             if self._urls is not None:
                 self._urls.prepare()
-                self._urls.take(answer.files)
+                self._urls.take(answer.files, answer.folders)
         except (Unstartable, BoughError, OSError) as error:
             self._not_started(run, index, _unstartable(error))
             return False
@@ -328,7 +330,8 @@ class CommandRunner:
             self._contents = files
         if self._urls is not None:
             self._urls.prepare()
-            self._urls.take({url: files.pop(url) for url in urls})
+            self._urls.take({url: files.pop(url) for url in urls}, folders)
+            folders = [path for path in folders if path in files]
         sandbox.fill(files, folders)
         return moved
 

@@ -85,7 +85,7 @@ def submit_command(
     registry = session.registry
     name = settings.name or command_name(planned.text, parameters or None)
     after = after_deps([*settings.after, *planned.tasks], registry)
-    settings = at_site_of(session, settings, (*planned.reads, *planned.writes.values()))
+    settings = at_sites_of(session, settings, planned.reads, planned.writes.values())
     record = session.new_record()
     session.files.has_temporary |= not settings.limits.keep
     declared = declare_command(
@@ -124,17 +124,38 @@ def submit_command(
     return task
 
 
-def at_site_of(session: SessionLike, settings: TaskOptions, paths: Iterable[str]) -> TaskOptions:
-    """The options of a task that names files of a site's own storage: it runs there."""
-    sites = {site for path in paths if ":/" in path and (site := site_file(path)[0])}
-    if not sites:
+def at_sites_of(
+    session: SessionLike, settings: TaskOptions, reads: Iterable[str], writes: Iterable[str]
+) -> TaskOptions:
+    """The options of a task that names files of sites' own storage: where it runs follows from these."""
+    sites = sites_of(reads, writes, settings.needs.sites)
+    if sites == settings.needs.sites:
         return settings
-    if len(sites) > 1:
-        named = " and ".join(sorted(sites))
-        raise InvalidWorkload(f"it names files of {named}: a task uses the storage of one site, the one where it runs")
-    settings = read_options(settings, {"sites": sorted(sites)})
+    settings = read_options(settings, {"sites": sites})
     session.check_needs(settings.needs)
     return settings
+
+
+def sites_of(reads: Iterable[str], writes: Iterable[str], bound: tuple[str, ...]) -> tuple[str, ...]:
+    """The sites where a task may run, given the files it names and those that it is bound to; none: anywhere.
+
+    It runs where it writes, else where something lies that it reads, if it may; what lies elsewhere is brought.
+    """
+    written, read = _sites_in(writes), _sites_in(reads)
+    if len(written) > 1:
+        named = " and ".join(sorted(written))
+        raise InvalidWorkload(f"it writes files of {named}: a task writes to the storage of one site, where it runs")
+    if written:
+        if bound and not written & {*bound}:
+            raise BadValue(f"it writes a file of {', '.join(written)}, where it may not run: {', '.join(bound)}")
+        return tuple(written)
+    if bound:
+        return tuple(site for site in bound if site in read) or bound
+    return tuple(sorted(read))
+
+
+def _sites_in(paths: Iterable[str]) -> set[str]:
+    return {site for path in paths if ":/" in path and (site := site_file(path)[0])}
 
 
 def _moves_files(how: Mapping[str, Any]) -> bool:
@@ -250,8 +271,7 @@ def submit_sweep(
     _check_transfers(planned.template, planned.rows)
     name = settings.name or command_name(planned.text, parameters)
     if planned.template.late:
-        rows = files_of(planned.template, planned.rows)
-        settings = at_site_of(session, settings, (path for read, made in rows for path in (*read, *made.values())))
+        settings = at_sites_of(session, settings, *_site_files(planned))
     record = session.new_record()
     label = f"{name or 'array'} {number_of(record)}"
     clash = read_clash(how["clash"])
@@ -426,7 +446,7 @@ def open_command_array(
 
     def prepare(items: list[Any], start: int) -> list[Any]:
         rows = [(*_row(item, names), *fixed) for item in items]
-        _refuse_site_files(planned.template, rows)
+        _check_site_files(planned.template, rows, settings)
         _check_transfers(planned.template, rows, start)
         declared = session.files.declare_array(
             record, f"{name} {number_of(record)}", planned.template, rows, clash=clash, start=start
@@ -464,13 +484,23 @@ def _file_names(said: Mapping[str, Any]) -> list[object]:
     return [os.fspath(one) if isinstance(one, os.PathLike) else one for one in found]
 
 
-def _refuse_site_files(template: CommandTemplate, rows: Sequence[tuple[Any, ...]]) -> None:
-    """What is fed runs wherever the feed does: a file of one site's storage cannot be among it."""
+def _site_files(planned: PlannedSweep) -> tuple[set[str], set[str]]:
+    """The files of sites' own storage that elements read and write."""
+    reads = {path for path in planned.reads if ":/" in path}
+    writes: set[str] = set()
+    for read, made in files_of(planned.template, planned.rows):
+        reads.update(path for path in read if ":/" in path)
+        writes.update(path for path in made.values() if ":/" in path)
+    return reads, writes
+
+
+def _check_site_files(template: CommandTemplate, rows: Sequence[tuple[Any, ...]], settings: TaskOptions) -> None:
+    """What is fed runs wherever the feed does: it writes files of a site only if that is where the feed is bound to."""
     for row in rows:
         if any(isinstance(value, str) and ":/" in value for value in row):
-            for path in (*(files := row_files(template, row))[0], *files[1].values()):
-                if site_file(path)[0]:
-                    raise InvalidWorkload(f"feed: {path:.80} lies at a site; submit what uses it with sweep")
+            sites = sites_of((), row_files(template, row)[1].values(), settings.needs.sites)
+            if sites != settings.needs.sites:
+                raise InvalidWorkload(f"feed: it writes files of {', '.join(sites)}: give sites={[*sites]}")
 
 
 def _row(item: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
