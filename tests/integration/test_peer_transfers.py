@@ -112,6 +112,22 @@ def test_a_file_goes_from_the_server_once_then_from_peers_and_then_is_there(farm
     assert "workflow peers: 1 in the cache, 1 at peers, 1 missed" in said
 
 
+def test_what_elements_put_is_sent_to_each_of_them_and_what_they_store_is_there(farm: Farm) -> None:
+    farm.executor(1)
+    farm.ready(1)
+    put, size = write(farm.here / "query.bin", 1), MB
+    write(farm.here / "db.bin", 2)
+    text, store = "sha256sum < query; test -s $STORAGE/db.bin; : {n}", {"store": ["db.bin"]}
+    with farm.session("put") as s:
+        s.command("true", **store).result(120)
+        for moved in ({"put": {"query.bin": "query"}}, {"put": {"query.bin": "query"}, "inputs": ["query.bin"]}):
+            swept = s.sweep(text, bough.tie(n=[1, 2]), **moved, **store)
+            assert {one.stdout.split()[0] for one in swept.results()} == {put}
+        s.feed(text, [{"n": 1}, {"n": 2}], put={"query.bin": "query"}, **store).wait_all(120)
+    until(lambda: len(farm.sql("select id from staging")) == 7, "the rows")
+    assert staging(farm) == [(0, 0, 2 * MB), *[(2 * MB, 0, size)] * 6]
+
+
 def test_executors_on_a_forwarded_socket_serve_each_other_where_they_are_told_to(farm: Farm) -> None:
     for number in (1, 2):
         where = () if number == 2 else ("--peer-address", farm.hosts.address(number))

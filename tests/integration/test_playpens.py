@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from test_far_files import FarService, _can_hide, left_in, open_session
 import bough
 from bough.api.session.session import opened_sessions
 from bough.cli.main import main
-from bough.errors import BadValue, TaskFailed
+from bough.errors import BadValue, Clash, InvalidWorkload, TaskFailed, UserError
 
 
 @pytest.fixture
@@ -105,6 +106,179 @@ def test_a_link_in_the_storage_leads_nowhere(s: bough.Session, here: Path, tmp_p
     with pytest.raises(TaskFailed, match="a link stands in the way"):
         evil.result(60)
     assert not os.path.exists("/tmp/evil")
+
+
+def write_queries(here: Path, *names: str) -> None:
+    (here / "queries").mkdir(exist_ok=True)
+    for name in names:
+        (here / f"queries/{name}.fa").write_text(f"{name}\n")
+    (here / "slice.fa").write_text("db\n")
+
+
+def results(here: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in sorted((here / "results").iterdir())}
+
+
+SEARCH = "cat query $STORAGE/slice.fa > out; echo {n} >> out; echo {q.stem}; ls -A | wc -l"
+
+
+def test_each_element_of_a_sweep_has_its_own_files(s: bough.Session, here: Path, tmp_path: Path) -> None:
+    write_queries(here, "a", "b")
+    space = bough.product(q=["queries/a.fa", "queries/b.fa"], n=[1, 2])
+    moved = {"put": {"{q}": "query"}, "store": "slice.fa", "get": {"out": "results/{q.stem}.{n}"}}
+    swept = s.sweep(SEARCH, space, **moved)
+    assert [one.stdout.split() for one in swept.results()] == [[name, "2"] for name in "aabb"]
+    assert results(here) == {f"{name}.{n}": f"{name}\ndb\n{n}\n" for name in "ab" for n in (1, 2)}
+    assert dict(swept[3].outputs) == {"get out": str(here / "results/b.2")}
+    kept = storage(s, tmp_path) / "slice.fa"
+    os.utime(kept, (1, 1))
+    reader = s.command("cat {x:r}", x=swept[2])
+    assert reader.result(60).stdout == "b\ndb\n1\n"
+    s.sweep("true {n}", bough.tie(n=[1]), store=["slice.fa"]).wait_all(60)
+    assert kept.stat().st_mtime == 1  # the same was there
+
+
+def test_a_file_of_an_element_is_called_there_as_it_is_here_unless_something_is_said(
+    s: bough.Session, here: Path
+) -> None:
+    write_queries(here, "a", "b")
+    swept = s.sweep(
+        "cat {q}.fa $STORAGE/{q}.fa > {q}.out; ls",
+        bough.tie(q=["a", "b"]),
+        put="queries/{q}.fa",
+        store=[Path("queries/{q}.fa")],
+        get=["{q}.out"],
+    )
+    assert [one.stdout.split() for one in swept.results()] == [["a.fa", "a.out"], ["b.fa", "b.out"]]
+    assert (here / "b.out").read_text() == "b\nb\n"
+
+
+def test_what_is_fed_has_files_put_stored_and_got(s: bough.Session, here: Path) -> None:
+    write_queries(here, "a", "b", "c")
+    fed = s.feed(
+        "cat query $STORAGE/slice.fa > out",
+        [{"q": name} for name in "abc"],
+        put={"queries/{q}.fa": "query"},
+        store=["slice.fa"],
+        get={"out": "results/{q}"},
+    )
+    fed.wait_all(60)
+    assert results(here) == {name: f"{name}\ndb\n" for name in "abc"}
+    wrong = s.feed("cat query", ({"q": name} for name in ("a", "gone")), put={"queries/{q}.fa": "query"})
+    with pytest.raises(InvalidWorkload, match=r"queries/gone\.fa, which .* reads, does not exist"):
+        wrong.wait_all(60)
+    named = s.feed("cat {q}", ({"q": name} for name in ("a", "../b")), put={"slice.fa": "{q}"})
+    with pytest.raises(BadValue, match=r"element 1: '\.\./b' is no name of a file in a playpen"):
+        named.wait_all(60)
+
+
+def test_an_element_whose_files_are_what_they_were_is_not_run_again(here: Path) -> None:
+    write_queries(here, "a", "b")
+    (here / "log").mkdir()
+    for changed in ("", "a", "slice"):
+        if changed:
+            path = here / ("slice.fa" if changed == "slice" else "queries/a.fa")
+            path.write_text("changed\n")
+        with bough.Session(name="again", cores=1) as s:
+            put = {"queries/{q}.fa": "query"}
+            text = f"cat query $STORAGE/slice.fa > out; echo >> {here}/log/{{q}}"
+            s.sweep(text, bough.tie(q=["a", "b"]), put=put, store="slice.fa", get={"out": "results/{q}"}).wait_all(60)
+    assert [len((here / "log" / name).read_text()) for name in "ab"] == [3, 2]
+    assert results(here) == {"a": "changed\nchanged\n", "b": "b\nchanged\n"}
+
+
+def test_a_file_got_by_elements_has_another_name_where_one_is_there(here: Path) -> None:
+    write_queries(here, "a", "b")
+    (here / "results").mkdir()
+    (here / "results/a").write_text("mine")
+    moved = {"put": {"queries/{q}.fa": "query"}, "get": {"query": "results/{q}"}}
+    with bough.Session(name="taken", cores=1) as s:
+        with pytest.raises(Clash, match=r"results/a, which .* would write, is there already"):
+            s.sweep("true {q}", bough.tie(q=["a", "b"]), **moved)
+        swept = s.sweep("true {q}", bough.tie(q=["a", "b"]), **moved, clash="rename")
+        swept.wait_all(60)
+        assert results(here) == {"a": "mine", "a-1": "a\n", "b": "b\n"}
+        assert s.command("cat {x:r}", x=swept[0]).result(60).stdout == "a\n"
+        with pytest.raises(Clash, match="would be written by both"):
+            s.sweep("true {q}", bough.tie(q=["c", "d"]), get={"query": "results/one"})
+
+
+def test_a_temporary_file_that_is_put_is_made_again_when_it_is_gone(here: Path) -> None:
+    with bough.Session(name="again", cores=1) as s:
+        made = s.sweep(
+            "echo {q} > out; echo >> " + str(here / "log"), bough.tie(q=["a", "b"]), get={"out": "t/{q}"}, keep=False
+        )
+        s.command("cat {x:r}", x=made).result(60)
+        for path in ("t/a", "t/b"):
+            until_gone(here / path)
+        swept = s.sweep("cat in", bough.tie(q=["a", "b"]), put={"t/{q}": "in"})
+        assert [one.stdout for one in swept.results()] == ["a\n", "b\n"]
+        assert s.command("cat in", put={"t/a": "in"}).result(60).stdout == "a\n"
+    assert len((here / "log").read_text()) >= 4
+
+
+def until_gone(path: Path) -> None:
+    end = time.monotonic() + 60
+    while path.exists():
+        assert time.monotonic() < end, f"{path} stays"
+        time.sleep(0.02)
+
+
+def test_one_file_that_vanishes_fails_the_elements_that_have_it_put(here: Path) -> None:
+    write_queries(here, "a", "b")
+    with bough.Session(name="gone", cores=1, on_failure="ignore") as s:
+        gate = s.command(f"while [ ! -e {here}/go ]; do sleep 0.05; done")
+        swept = s.sweep(
+            "cat query {q}", bough.tie(q=["/dev/null"] * 2, p=["a", "b"]), put={"queries/{p}.fa": "query"}, after=gate
+        )
+        (here / "queries/a.fa").unlink()
+        (here / "go").touch()
+        assert swept[1].result(60).stdout == "b\n"
+        with pytest.raises(TaskFailed, match=r"the playpen cannot be made: .*queries/a\.fa: No such file"):
+            swept[0].result(60)
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "", "a\0b", "x" * 10_000, "$STORAGE/../x", "$PLAYPEN/.."])
+def test_names_of_elements_that_leave_the_playpen_are_refused(here: Path, name: str) -> None:
+    (here / "a").write_text("a")
+    space = bough.tie(q=["fine", name])
+    with bough.Session(name="hostile", cores=1) as s:
+        for what in ("put", "store"):
+            with pytest.raises(BadValue, match="element 1: "):
+                s.sweep("true {q}", space, **{what: {"a": "{q}"}})
+        with pytest.raises(BadValue, match="element 1: "):
+            s.sweep("true {q}", space, get={"{q}": "b.{q.stem}"})
+        assert s.command("echo ok").result(60).stdout == "ok\n"
+
+
+@pytest.mark.parametrize(
+    ("moved", "said"),
+    [
+        ({"put": {"{x}": "a"}}, "work/{x}, which .* reads, does not exist"),
+        ({"put": {"{q": "a"}}, "no slot|does not exist"),
+        ({"put": {"a": "{q:r}"}}, "files are declared in the command's text"),
+        ({"put": {"{q.nothing}": "a"}}, "a path has no nothing"),
+        ({"put": {"a": "{cores}.{q}"}}, "known only when the command starts|needs a parameter"),
+        ({"put": {"a": "one", "b": "{q}"}}, "two files would have the place one"),
+        ({"put": ["a", "../a"]}, "two files would have the place a"),
+        ({"put": {"{n}": "one"}}, "reads, does not exist"),
+        ({"put": {"{u}": "one"}}, "a URL is read by a slot"),
+        ({"get": {"one": "{u}"}}, "a URL is read by a slot"),
+        ({"get": {"one": "{e}"}}, "get holds ''; give paths"),
+        ({"put": {"{e}": "one"}}, "put holds ''; give paths"),
+        ({"put": 3}, "put is 3; give paths"),
+        ({"put": [3]}, "put holds 3; give paths"),
+        ({"get": {"one": "x", "{q}": "y"}}, "one would be brought to two places"),
+    ],
+)
+def test_nonsense_among_the_files_of_elements_is_refused(here: Path, moved: dict[str, object], said: str) -> None:
+    for name in ("a", "b"):
+        (here / name).write_text(name)
+    space = bough.tie(q=["one", "one"], n=["nobody", "a"], u=["s3://bucket/key", "a"], e=["", "a"])
+    with bough.Session(name="nonsense", cores=1) as s:
+        with pytest.raises(UserError, match=said):
+            s.sweep("true {q} {n} {u} {e}", space, **moved)
+        assert s.command("echo ok").result(60).stdout == "ok\n"
 
 
 JOB = """job:

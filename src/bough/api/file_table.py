@@ -402,16 +402,21 @@ class Disk:
 
 def declares_files(template: CommandTemplate) -> bool:
     """Whether the rows of a template read or write declared files."""
-    if template.inputs or template.outputs:
+    if template.inputs or template.outputs or template.transfers:
         return True
     return any(isinstance(part, TemplateSlot) and part.mode in {"r", "w"} for part in template.parts)
 
 
 def files_of(template: CommandTemplate, rows: Sequence[Any]) -> Iterator[tuple[list[str], dict[str, str]]]:
     """What each row reads and writes."""
+    for row in chunked(rows):
+        yield row_files(template, row)
+
+
+def chunked(rows: Sequence[Any]) -> Iterator[Any]:
+    """The rows of a table, of which not many are taken at a time."""
     for at in range(0, len(rows), _CHUNK):
-        for row in rows[at : at + _CHUNK]:
-            yield row_files(template, row)
+        yield from rows[at : at + _CHUNK]
 
 
 def path_digest(path: str) -> bytes:

@@ -234,7 +234,7 @@ class State:
         elif old >= _FIRST_ENDED:
             self.unfinished += 1
             group.unfinished += 1
-        if DONE in {old, new} and record.has_inputs:
+        if DONE in {old, new} and record.declares_reads:
             self._count_reads(record, 0, record.own.reads, done=new == DONE)  # type: ignore[union-attr, arg-type]
 
     def task_placed(self, record: TaskRecord, before: int) -> None:
@@ -287,7 +287,7 @@ class State:
                     lives.wanted(record.own.reads)  # type: ignore[arg-type]
                 continue
             array = cast("ArrayRecord", record)
-            for index in range(array.length) if array.has_inputs else ():
+            for index in range(array.length) if array.declares_reads else ():
                 if array.states[index] != DONE:
                     lives.wanted(array.files_of(index))
 
@@ -327,7 +327,7 @@ class State:
         record.states[start:stop] = bytes((new,)) * count
         self.unfinished -= ended
         record.group.unfinished -= ended
-        if record.has_inputs and (new == DONE or DONE in olds):
+        if record.declares_reads and (new == DONE or DONE in olds):
             for index, old in enumerate(olds, start):
                 if DONE in {old, new}:
                     self._count_reads(record, index, record.files_of(index), done=new == DONE)

@@ -19,7 +19,7 @@ from bough import logs
 from bough.errors import BoughError, UserError
 from bough.executor.host.devices import DevicePool, find_gpus
 from bough.executor.host.machine_capacity import machine_attributes, machine_memory
-from bough.executor.worker_protocol import ATTRIBUTES
+from bough.executor.worker_protocol import ATTRIBUTES, SITE
 from bough.model.bounds import Finite, within
 from bough.model.ids import ExecutorId, read_bytes, read_seconds
 from bough.model.sites.requirements import AttributeName, Attributes, AttributeText
@@ -224,8 +224,9 @@ def read_capacity_and_lifetime(options: ExecutorOptions) -> tuple[Needs, Executo
     """What an executor has, and how long it stays."""
     capacity = Needs(options.cores, options.memory, options.gpus or 0, tuple(sorted(options.named.items())))
     attributes = tuple(sorted({**machine_attributes(), **options.attributes}.items()))
+    os.environ[SITE] = options.site  # for workers and their commands, as what it was told to say of itself
     if options.attributes:
-        os.environ[ATTRIBUTES] = msgspec.json.encode(options.attributes).decode()  # for workers and their commands
+        os.environ[ATTRIBUTES] = msgspec.json.encode(options.attributes).decode()
     return capacity, ExecutorLifetime(
         options.until,
         time.time(),

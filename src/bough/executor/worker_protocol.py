@@ -38,6 +38,7 @@ RESULT_WAITS = 8  # 1: a result waits for space on the disk of the store
 OUTPUT_WAITS = 9  # 1: what a task prints does
 _CELLS = 10
 
+SITE = "BOUGH_SITE"  # the variable that has the name of the executor's site
 ATTRIBUTES = "BOUGH_ATTRIBUTES"  # the variable that has what the executor was told to say of itself, as JSON
 
 

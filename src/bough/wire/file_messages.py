@@ -96,6 +96,23 @@ class InputsAnnounced(msgspec.Struct, frozen=True, array_like=True, tag="soon"):
     contents: Annotated[list[tuple[Digest, Count]], Meta(max_length=1000)]
 
 
+class SeeSiteFile(msgspec.Struct, frozen=True, array_like=True, tag="see"):
+    """To an executor: another site reads a file of yours, named as alpha:/data/x. Keep what is there in the cache."""
+
+    request: Count
+    name: FilePath
+
+
+class SiteFileSeen(msgspec.Struct, frozen=True, array_like=True, tag="seen"):
+    """The answer to `SeeSiteFile`: the content that is there now, which the cache has; `error`: it cannot be had."""
+
+    request: Count
+    digest: Digest = b""
+    size: Count = 0
+    folder: bool = False  # the content is the archive of a folder
+    error: Text = ""
+
+
 class FailedPeer(msgspec.Struct, frozen=True, array_like=True):
     """A peer that did not give a content; `corrupt`: it gave something else."""
 
@@ -265,6 +282,7 @@ FilesToExecutor = (
     | ListShared
     | InputsAnnounced
     | DropContent
+    | SeeSiteFile
 )
 FilesToServer = (
     WantFile
@@ -275,5 +293,6 @@ FilesToServer = (
     | FindPeers
     | OfferPeer
     | CacheReport
+    | SiteFileSeen
     | PutPiece  # from clients
 )

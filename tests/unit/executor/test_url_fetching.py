@@ -13,7 +13,6 @@ import pytest
 from bough.errors import SiteError
 from bough.executor.files.caches.host_cache import HostCache
 from bough.executor.files.caches.url_marks import UrlMarks
-from bough.executor.files.transfers import url_fetching
 from bough.executor.files.transfers.transfer_protocol import FetchUrl, LookUrl
 from bough.executor.files.transfers.url_fetching import UrlFetching
 from bough.movers import remote_files
@@ -93,7 +92,7 @@ def test_a_full_disk_takes_what_nobody_needs_and_is_said_if_it_stays_full(
     def full(url: str, path: str, most: int) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(url_fetching, "fetch", full)
+    monkeypatch.setattr(remote_files, "fetch", full)
     failed, _ = UrlFetching(cache).fetched(FetchUrl(2, f"file://{tmp_path}/old"))
     assert failed.full
     assert not cache.has(old.digest)
@@ -107,7 +106,7 @@ def test_what_may_go_well_elsewhere_is_said(
     def fail(url: str) -> RemoteFile:
         raise SiteError(f"{url}: no", transient=transient)
 
-    monkeypatch.setattr(url_fetching, "look", fail)
+    monkeypatch.setattr(remote_files, "look", fail)
     seen = UrlFetching(cache).seen(LookUrl(1, "http://h/x"))
     assert (seen.error, seen.of_site, seen.unable) == ("http://h/x: no", of_site, False)
 
@@ -116,3 +115,23 @@ def test_a_protocol_that_this_host_does_not_speak_is_for_the_server(cache: HostC
     seen = UrlFetching(cache).seen(LookUrl(1, "nope://h/x"))
     assert seen.unable
     assert "Protocol not known: nope" in seen.error
+
+
+def test_a_file_of_the_site_is_copied_and_known_by_its_mark(tmp_path: Path) -> None:
+    cache = HostCache(str(tmp_path / "cache"), 100_000)
+    fetching, file = UrlFetching(cache), tmp_path / "storage.bin"
+    file.write_bytes(b"site")
+    os.utime(file, (1, 1))
+    url = f"alpha:{file}"
+    seen = fetching.seen(LookUrl(1, url))
+    came, is_new = fetching.fetched(FetchUrl(2, url))
+    assert (came.size, came.mark, came.folder, is_new) == (4, seen.mark, False, True)
+    assert UrlMarks(cache).content(seen.mark) == (came.digest, 4)
+    file.write_bytes(b"changed")
+    assert fetching.seen(LookUrl(3, url)).mark != seen.mark
+    (tmp_path / "folder").mkdir()
+    folder, _ = fetching.fetched(FetchUrl(4, f"alpha:{tmp_path}/folder"))
+    assert folder.folder
+    assert folder.mark == b""
+    for path, why in (("/nowhere", "/nowhere is not there at alpha"), ("/dev/zero", "neither a file nor a folder")):
+        assert why in fetching.fetched(FetchUrl(5, f"alpha:{path}"))[0].error

@@ -170,7 +170,9 @@ class Alike:
 
 def template_key(template: CommandTemplate, base: str = "") -> MemoKey:
     """The key of the body of a command array, without its rows."""
-    beside = (template.inputs, template.outputs) if template.inputs or template.outputs else ()
+    beside: tuple[object, ...] = (template.inputs, template.outputs) if template.inputs or template.outputs else ()
+    if template.transfers:
+        beside = (*beside, ["playpen", *template.transfers])
     return _settled(("template", template.parts, template.names, template.derived, *beside), template.settings, base)
 
 

@@ -246,11 +246,15 @@ class Submitter:
         outputs: Files = None,
         teardown: str | None = None,
         environment: str | os.PathLike[str] | None = None,
+        put: TransferFiles = None,
+        store: TransferFiles = None,
+        get: TransferFiles = None,
         **parameters: Any,
     ) -> Array:
         """Run a command, or call a function, for every combination of a parameter space.
 
-        `where` keeps the combinations for which it is true. A function gets the parameters as keywords.
+        `where` keeps the combinations for which it is true. A function gets the parameters as keywords. The others are
+        those of `command`; names of files among them (`inputs`, `outputs`, `put`, `store`, `get`) may be templates.
         """
         settings = self._read(
             {
@@ -281,7 +285,7 @@ class Submitter:
         )
         how: dict[str, Any] = {"env": env, "cwd": cwd, "stdin": stdin, "shell": shell, "clash": clash}
         how |= {"setup": setup, "container": container, "inputs": inputs, "outputs": outputs}
-        how |= {"teardown": teardown, "environment": environment}
+        how |= {"teardown": teardown, "environment": environment, "put": put, "store": store, "get": get}
         context = SubmitContext(self._session, settings, self._group_id())
         remotes = _read_remotes(remote_monitors)
         if callable(what):

@@ -164,7 +164,7 @@ def add_array(state: State, spec: ArraySpec) -> ArrayRecord:
 
 def grow(state: State, array: ArrayRecord, count: int) -> None:
     """So many elements more, all waiting; the caller has given them their states."""
-    if array.has_inputs:
+    if array.declares_reads:
         for index in range(array.length, array.length + count):
             array.group.workflow.lives.wanted(array.files_of(index))
     array.length += count

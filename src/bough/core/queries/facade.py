@@ -54,7 +54,6 @@ from bough.core.queries.answers import (
 from bough.core.records.array_record import OCCUPYING_STATES, OPEN_STATES, ArrayRecord, Record
 from bough.core.records.executor_record import is_manual
 from bough.core.records.group_record import GroupRecord, Workflow
-from bough.core.records.indexes.affinity_index import files_read
 from bough.core.records.indexes.replicas import Waste
 from bough.core.records.indexes.unsaved_outputs import may_write_later, unsaved_in
 from bough.core.records.pilot_record import Usage
@@ -756,19 +755,19 @@ class Queries:
         """The inputs of commands, by element and path, if some in their workflow are temporary."""
         found = self._state.records[record]
         workflow = found.group.workflow
-        if not workflow.lives.has_temporary or not found.has_inputs or found.spec.kind is not Kind.COMMAND:
+        if not workflow.lives.has_temporary or not found.declares_reads or found.spec.kind is not Kind.COMMAND:
             return []
         return [
             (index, path)
             for index in range(start, stop)
-            for path in workflow.files.paths(files_read(found, index))  # type: ignore[arg-type]
+            for path in workflow.files.paths(found.files_of(index))  # type: ignore[arg-type]
         ]
 
     def reads_path(self, record: int, index: int, path: str) -> bool:
         """Whether a task declares that it reads a file, by its absolute path."""
         found = self._state.records[record]
         file = found.group.workflow.files.find(path)
-        return file is not None and file.id in files_read(found, index)
+        return file is not None and file.id in found.files_of(index)
 
     def content_size(self, digest: bytes) -> int:
         """The bytes of a content that some host holds or some file has; 0: it is not known."""

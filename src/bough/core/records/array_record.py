@@ -22,7 +22,7 @@ from bough.core.records.group_record import GroupRecord, Waiter
 from bough.core.records.indexes.ready_queue import CAME_BACK, HAD_RUN, ReadyQueue
 from bough.core.records.task_record import TaskRecord, longest_path
 from bough.model.arrays import ranges
-from bough.model.arrays.element_reads import ReadTable
+from bough.model.arrays.element_reads import ElementReads, ReadTable
 from bough.model.arrays.ranges import Ranges
 from bough.model.arrays.runtimes import RunTime
 from bough.model.ids import FileId, Seconds
@@ -47,6 +47,7 @@ PENDING_STATES = as_bytes(PENDING)
 OCCUPYING_STATES = as_bytes(OCCUPYING)
 OPEN_STATES = as_bytes(OPEN)
 ENDED_STATES = as_bytes(ENDED)
+_NO_READS = ReadTable(ElementReads((), b""), 0)
 _TABLES = 64  # of pages that were fed, whose reads are kept ready
 UNSUCCESSFUL_STATES = as_bytes(UNSUCCESSFUL)
 
@@ -90,6 +91,7 @@ class ArrayRecord(msgspec.Struct, eq=False):
     read_table: ReadTable | None = None  # made when it is first asked for
     short_spec: ArraySpec | None = None  # likewise: see `spec_for_executors`
     fed_reads: bool = False  # some page says what its elements read
+    fed_inputs: bool = False  # and that hosts may have some of it already
     fed_tables: dict[int, ReadTable] = {}  # likewise, of pages that were fed: by their first elements
 
     is_array = True
@@ -105,25 +107,38 @@ class ArrayRecord(msgspec.Struct, eq=False):
 
     def files_of(self, index: int) -> Sequence[int]:
         """The numbers of the files that an element reads."""
+        table, place = self._reads_at(index)
+        return table.of(place) if self.spec.reads is not None else [file for file in table.of(place) if file]
+
+    def reusable_files_of(self, index: int) -> Sequence[int]:
+        """Of these those that a host may have already, and not those that are sent for each attempt anew."""
+        table, place = self._reads_at(index)
+        found = table.reusable(place)
+        return found if self.spec.reads is not None else [file for file in found if file]
+
+    def _reads_at(self, index: int) -> tuple[ReadTable, int]:
+        """The table that says what an element reads, and its place there."""
         if self.read_table is None:
             reads = self.spec.reads
             if reads is None:
-                return self._fed_files_of(index)
+                return self._fed_reads_at(index)
             self.read_table = ReadTable(reads, self.spec.length)
-        return self.read_table.of(index)
+        return self.read_table, index
 
     def add_pages(self, pages: Iterable[Page]) -> None:
         """More elements have arguments."""
         for page in pages:
             self.paged.append(page)
-            self.fed_reads = self.fed_reads or page.reads is not None
+            if page.reads is not None:
+                self.fed_reads = True
+                self.fed_inputs |= len(page.reads.files) > page.reads.fresh
 
-    def _fed_files_of(self, index: int) -> Sequence[int]:
+    def _fed_reads_at(self, index: int) -> tuple[ReadTable, int]:
         """The same of an element that was fed: its page says it, by paths."""
         at = bisect_right(self.paged, index, key=_stop)
         page = self.paged[at] if at < len(self.paged) else None
         if page is None or page.reads is None or index < page.start:
-            return ()
+            return _NO_READS, 0
         table = self.fed_tables.get(page.start)
         if table is None:
             known = [self.group.workflow.files.find(path) for path in page.reads.files]  # type: ignore[arg-type]
@@ -132,7 +147,7 @@ class ArrayRecord(msgspec.Struct, eq=False):
             while len(self.fed_tables) >= _TABLES:
                 del self.fed_tables[next(iter(self.fed_tables))]
             self.fed_tables[page.start] = table
-        return [file for file in table.of(index - page.start) if file]
+        return table, index - page.start
 
     @property
     def needs(self) -> Needs:
@@ -150,9 +165,15 @@ class ArrayRecord(msgspec.Struct, eq=False):
         return self.group.workflow.run
 
     @property
-    def has_inputs(self) -> bool:
+    def declares_reads(self) -> bool:
         """Whether its elements declare files that they read."""
         return self.spec.reads is not None or self.fed_reads
+
+    @property
+    def has_inputs(self) -> bool:
+        """Whether these are files that a host may have already."""
+        reads = self.spec.reads
+        return self.fed_inputs if reads is None else len(reads.files) > reads.fresh
 
     @property
     def dependents_count(self) -> int:

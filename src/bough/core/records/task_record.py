@@ -192,6 +192,15 @@ class TaskRecord:
         return self.group.workflow.run
 
     @property
+    def declares_reads(self) -> bool:
+        """Whether it declares files that it reads."""
+        return self.own is not None and bool(self.own.reads)
+
+    def files_of(self, _: int) -> tuple[FileRef, ...]:
+        """The files that it reads; as of an array, whose elements have numbers."""
+        return self.own.reads if self.own is not None else ()
+
+    @property
     def has_inputs(self) -> bool:
         """Whether it declares files that it reads and that a host may have already."""
         return self.own is not None and len(self.own.reads) > self.own.fresh

@@ -49,6 +49,17 @@ class Transfer(msgspec.Struct, frozen=True, array_like=True):
     when: str = ""  # a requirement: only where it is met
 
 
+class TransferTemplate(msgspec.Struct, frozen=True, array_like=True):
+    """A `Transfer` of each element of an array: names of the parameters that hold its two paths.
+
+    One that is empty is the last part of the other path.
+    """
+
+    kind: Literal["put", "store", "get"]
+    local: str
+    remote: str
+
+
 class CommandSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     """What all tasks of one call of `command` or `sweep` share."""
 
@@ -98,6 +109,7 @@ class CommandTemplate(msgspec.Struct, frozen=True, omit_defaults=True):
     inputs: tuple[str, ...] = ()  # parameters that are files it reads, whether or not they stand in the text
     outputs: tuple[str, ...] = ()  # parameters that are files, or patterns of files, that it writes by itself
     late: bool = False  # some of its files are at URLs: what is read stays a slot, for it lies elsewhere when it runs
+    transfers: tuple[TransferTemplate, ...] = ()  # of commands in playpens
 
 
 encode_call = msgspec.msgpack.Encoder().encode

@@ -6,10 +6,14 @@ user, which stays. Rule: a name has no step up and no root, so that nothing outs
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from bough.errors import BadValue
 from bough.model.bounds import shown
+from bough.model.commands.command import Transfer
+from bough.model.files import absolute, is_url
 
 STORAGE: Final = "STORAGE"  # variables of a command that runs in a playpen
 PLAYPEN: Final = "PLAYPEN"
@@ -23,6 +27,7 @@ class RemotePlace(NamedTuple):
     name: str
 
 
+@functools.lru_cache(256)  # elements of arrays often have the same names
 def read_remote(remote: str, *, stored: bool = False) -> RemotePlace:
     """A remote name as users write it; `stored`: it means the storage even if it does not say so."""
     name = remote
@@ -41,3 +46,37 @@ def read_remote(remote: str, *, stored: bool = False) -> RemotePlace:
 def check_remote(remote: str, *, stored: bool = False) -> None:
     """BadValue when a remote name leaves its folder."""
     read_remote(remote, stored=stored)
+
+
+def local_place(kind: str, path: str, cwd: str) -> str:
+    """The absolute path at the submitter of a file that is put, stored or got; BadValue when it has none."""
+    if not path or "\0" in path:
+        raise BadValue(f"{kind} holds {shown(path)}; give paths")
+    if is_url(path):
+        raise BadValue(f"{kind} {path}: a URL is read by a slot of the command, as {{x:r}}")
+    return absolute(path, cwd)
+
+
+def put_files(transfers: Iterable[Transfer]) -> list[str]:
+    """The paths at the submitter that are sent for each attempt anew."""
+    return [one.local for one in transfers if one.kind == "put"]
+
+
+def stored_files(transfers: Iterable[Transfer]) -> list[str]:
+    """The paths at the submitter that are sent where they are not stored yet."""
+    return [one.local for one in transfers if one.kind == "store"]
+
+
+def got_files(transfers: Iterable[Transfer]) -> dict[str, str]:
+    """The paths at the submitter that are brought back, by the slots that they have as outputs of the command."""
+    return {get_slot(one): one.local for one in transfers if one.kind == "get"}
+
+
+def get_slot(one: Transfer) -> str:
+    """What a file that is got is called among the outputs of its command."""
+    return f"get {one.remote}"
+
+
+def last_part(path: str) -> str:
+    """What a file is called at the other end, if nothing is said of it."""
+    return path.rstrip("/").rpartition("/")[2]

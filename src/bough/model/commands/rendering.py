@@ -15,7 +15,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from bough.errors import InvalidWorkload
-from bough.model.commands.command import CommandCall, CommandTemplate, Part, TemplateSlot, show_slot
+from bough.model.commands.command import CommandCall, CommandTemplate, Part, TemplateSlot, Transfer, show_slot
+from bough.model.commands.playpens import got_files, last_part, local_place, put_files, stored_files
 from bough.model.commands.shell_text import QUOTES, contexts, split_words
 from bough.model.commands.template import BUILT_IN, MANY, OF_PATHS, attribute, joined, plain, unknown
 from bough.model.files import absolute, beside, is_pattern
@@ -46,6 +47,7 @@ class _Filler:
         read = [slot for slot in dict.fromkeys(slots) if slot.mode == "r"]
         self.reads = [self._getter(slot) for slot in (*read, *map(TemplateSlot, template.inputs))]
         self.beside = [self._at(TemplateSlot(name)) for name in template.outputs]
+        self.moved = [(one.kind, self._at_name(one.local), self._at_name(one.remote)) for one in template.transfers]
         self.pieces: list[str | TemplateSlot | Text] = []  # of a shell's text; slots are those that stay
         self.words: list[list[tuple[Part, bool]]] = []  # without a shell
         if template.settings.shell:
@@ -64,6 +66,10 @@ class _Filler:
         if slot.name not in self.index:
             raise InvalidWorkload(unknown(slot, None, self.template.parts, tuple(self.index)))
         return self.index[slot.name]
+
+    def _at_name(self, name: str) -> int:
+        """The place of a parameter that has to be there; -1: there is no name."""
+        return self._at(TemplateSlot(name)) if name else -1
 
     def stays(self, slot: TemplateSlot) -> bool:
         """Whether a slot is filled in only on the executor: an output, a built-in, or in a late call an input."""
@@ -136,7 +142,25 @@ class _Filler:
                 writes[name] = absolute(plain(value), cwd)
         if self.beside:
             self._enter_beside(values, writes)
+        if self.moved:
+            moved = self.transfers(values)
+            reads += stored_files(moved)
+            reads += put_files(moved)
+            writes.update(got_files(moved))
         return reads, writes
+
+    def transfers(self, values: Values) -> list[Transfer]:
+        """What a row puts, stores and gets, as wanted (before renaming)."""
+        moved: list[Transfer] = []
+        for kind, local, remote in self.moved:
+            here = plain(values[local if local >= 0 else remote])
+            there = plain(values[remote if remote >= 0 else local])
+            if local < 0:
+                here = last_part(here)
+            elif remote < 0:
+                there = last_part(there)
+            moved.append(Transfer(kind, local_place(kind, here, self.cwd), there))
+        return moved
 
     def _enter_beside(self, values: Values, writes: dict[str, str]) -> tuple[list[str], list[str]]:
         """Add the files that the command writes by itself to others; their slots, and the patterns among them."""
@@ -192,6 +216,11 @@ class _Filler:
             call = CommandCall(self.template.settings, parts=parts, writes=writes, reads=reads)
         else:
             call = CommandCall(self.template.settings, argv=self._argv(values, writes), writes=writes, reads=reads)
+        if self.moved:
+            renamed = self.template.renamed
+            moved = [replace(one, local=renamed.get(one.local, one.local)) for one in self.transfers(values)]
+            writes.update(got_files(moved))
+            call = replace(call, transfers=moved)
         if not self.beside:
             return call
         in_place, patterns = self._enter_beside(values, writes)
@@ -290,6 +319,12 @@ def row_files(template: CommandTemplate, row: Sequence[Any]) -> tuple[list[str],
     """Absolute paths that a row declares as read, and as written by slot, before any renaming."""
     filler = _filler(template)
     return filler.files(filler.values(row))
+
+
+def row_transfers(template: CommandTemplate, row: Sequence[Any]) -> list[Transfer]:
+    """What a row puts, stores and gets, before any renaming."""
+    filler = _filler(template)
+    return filler.transfers(filler.values(row)) if filler.moved else []
 
 
 def row_patterns(template: CommandTemplate, row: Sequence[Any]) -> list[str]:

@@ -16,6 +16,7 @@ import msgspec
 
 from bough.errors import StoreFailed, UserError
 from bough.model.commands.command import decode_call
+from bough.model.commands.playpens import put_files
 from bough.model.files import Manifest, is_tidy, unpack_manifest, value_digest
 from bough.model.ids import ExecutorId, RecordId, SpanId, number_of
 from bough.model.outcomes import Output, ResultFile
@@ -112,7 +113,7 @@ class FilePermissions:
         if not isinstance(spec, TaskSpec) or spec.kind is not Kind.COMMAND:
             return set()
         try:
-            return {one.local for one in decode_call(spec.payload).transfers if one.kind == "put"}
+            return set(put_files(decode_call(spec.payload).transfers))
         except (ValueError, msgspec.MsgspecError):
             return set()
 

@@ -33,7 +33,7 @@ from bough.model.events.news import (
     WorkSucceeded,
 )
 from bough.model.events.orders import AnnounceInputs
-from bough.model.files import hidden_path, is_url, unpack_manifest
+from bough.model.files import hidden_path, is_url, site_file, unpack_manifest
 from bough.model.ids import ExecutorId, FileId, RecordId, Seconds, number_of
 from bough.model.outcomes import Detail, Output
 from bough.model.tasks import Dep, Item, Kind, On, Page
@@ -42,6 +42,7 @@ from bough.movers.local import ContentCopy
 from bough.movers.peer_directory import SMALL
 from bough.server.files.file_permissions import FilePermissions, TaskOnExecutor, declared_inputs
 from bough.server.files.peer_sources import PeerSources
+from bough.server.files.site_files import SiteFiles
 from bough.server.files.stored_files import StoredFiles, os_error_text
 from bough.server.files.url_contents import Fetcher, SeenContent, UrlContents
 from bough.server.peer_connection import PeerConnection
@@ -67,6 +68,7 @@ from bough.wire.file_messages import (
     OfferFiles,
     OfferPeer,
     PutPiece,
+    SiteFileSeen,
     UrlState,
     WantFile,
     WriteBack,
@@ -99,6 +101,7 @@ class FileRequests:
         self._sources = PeerSources(shell)
         shell.on_facts.append(self._hear_submissions)
         shell.perform[AnnounceInputs] = self.announce
+        self._site_files = SiteFiles(shell)
         self._urls = UrlContents(self._files, shell.info.folder("files"), self._has_task)
         self._pieces: dict[tuple[PeerConnection, int, int], asyncio.Future[FilePiece]] = {}
         self._tasks: dict[PeerConnection, set[asyncio.Task[None]]] = {}
@@ -131,10 +134,8 @@ class FileRequests:
                 self._begin(executor.connection, self._write_back(executor, message))
             case FindPeers():
                 self._find_peers(executor, message)
-            case OfferPeer():
-                self._sources.offered(executor, message)
-            case CacheReport():
-                self._sources.reported(executor, message)
+            case OfferPeer() | CacheReport() | SiteFileSeen():
+                self._hear_of_contents(executor, message)
             case FilePiece():
                 waiting = self._pieces.pop((executor.connection, message.request, message.offset), None)
                 if waiting is not None and not waiting.done():
@@ -143,16 +144,23 @@ class FileRequests:
                 return False
         return True
 
+    def _hear_of_contents(self, executor: ExecutorPeer, message: OfferPeer | CacheReport | SiteFileSeen) -> None:
+        """An executor says what others can have of it."""
+        match message:
+            case OfferPeer():
+                self._sources.offered(executor, message)
+            case CacheReport():
+                self._sources.reported(executor, message)
+            case SiteFileSeen():
+                self._site_files.seen(executor, message)
+
     def put(self, client: ClientPeer, message: PutPiece) -> None:
         """Take a piece of a file that commands will read."""
         self._begin(client.connection, self._put(client.connection, message))
 
     def on_lost(self, peer: PeerConnection) -> None:
         """A peer disconnected: what was done for it ends."""
-        executor = self._shell.peers.by_connection.get(peer)
-        if executor is not None:
-            self._sources.gone(executor.number)
-            self._urls.lost(executor.number)
+        self._site_files.lost(peer)
         for task in self._tasks.pop(peer, set()):
             task.cancel()
         for place in [place for place in self._pieces if place[0] is peer]:  # others may wait for what comes from it
@@ -161,6 +169,11 @@ class FileRequests:
                 waiting.set_exception(StoreFailed("the executor that was sending it has gone"))
         for key in [key for key in self._uploads if key[0] is peer]:
             self._uploads.pop(key).drop()
+
+    def lost(self, executor: ExecutorId) -> None:
+        """An executor disconnected, or was silent for too long: nobody is sent to it."""
+        self._sources.gone(executor)
+        self._urls.lost(executor)
 
     def _begin(self, peer: PeerConnection, work: Coroutine[Any, Any, None]) -> None:
         task = self._shell.loop.create_task(self._contained(peer, work))
@@ -179,7 +192,10 @@ class FileRequests:
     async def _locate(self, executor: ExecutorPeer, want: WantFile) -> None:
         try:
             task = self._permissions.task_of(executor.number, want.span, want.index)
-            if is_url(want.path) and want.url is not None:
+            if site_file(want.path)[0]:
+                self._permissions.check_url(task, want.path)
+                answer = await self._locate_site_file(executor, task, want)
+            elif is_url(want.path) and want.url is not None:
                 self._permissions.check_url(task, want.path)
                 answer = await self._locate_url(executor, task, want, want.url)
             else:
@@ -227,6 +243,14 @@ class FileRequests:
         peers = [] if fresh or is_there else self._sources.hints(executor, digest, size)
         wanted = self._shell.queries.waiting_readers(digest)
         return FileLocated(want.request, digest, size, peers=peers, wanted=wanted, fresh=fresh)
+
+    async def _locate_site_file(self, executor: ExecutorPeer, task: TaskOnExecutor, want: WantFile) -> FileLocated:
+        """Where a file of another site's storage is to be had, which is read where that site's storage is not."""
+        seen = await self._site_files.see(want.path)
+        self._permissions.task_of(executor.number, want.span, want.index)  # it may have been cancelled meanwhile
+        self._unreachable.discard(seen.digest)
+        self._urls.note(want.path, SeenContent(seen.digest, seen.digest, seen.size))
+        return replace(await self._located(executor, task, want, seen.digest, seen.size), folder=seen.folder)
 
     # --- what is at URLs ---------------------------------------------------------------------------
 

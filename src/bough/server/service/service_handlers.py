@@ -267,6 +267,7 @@ class ServiceHandlers(MessageHandlers):
 
     def _lose(self, executor: ExecutorPeer, reason: str) -> None:
         self._returning.on_lost(executor, reason)
+        self._files.lost(executor.number)
         self.task_output.on_lost(executor)
         self.remote_probes.on_lost(executor)
         self.task_requests.on_lost(executor)

@@ -18,7 +18,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -34,14 +34,19 @@ from bough.model.commands.command import (
     Part,
     TemplateSlot,
     Transfer,
+    TransferTemplate,
     show_slot,
 )
+from bough.model.commands.playpens import got_files, put_files, stored_files
 from bough.model.commands.rendering import render_row, row_files
 from bough.model.commands.shell_text import needs_shell, split_words
 from bough.model.commands.template import check_slots, in_order, is_template_over, parse, plain, shown, unparse
 from bough.model.files import absolute, check_url, is_pattern, is_url
 from bough.model.filtering import Filtered, filtered
 from bough.model.spaces import Axis, Product, Space, Tie
+
+if TYPE_CHECKING:
+    from bough.api.submit.command_lines.transfers import SaidTransfer
 
 Text = str | Sequence[object]  # a command line, or its words
 Shell = bool | str | Sequence[str] | None
@@ -109,6 +114,7 @@ class CommandPlan:
         self.derived: dict[str, list[Part]] = {}  # of a sweep: parameters that are templates over others
         self.inputs: list[str] = []  # names of parameters that are files declared beside the text
         self.outputs: list[str] = []
+        self.transfers: list[TransferTemplate] = []  # of an array in playpens: by names of parameters
         self.is_text = isinstance(text, str)
         self.parts: list[Part]
         if isinstance(text, str):
@@ -232,6 +238,15 @@ class CommandPlan:
                 self._put_beside("inputs", path, space)
         for value in _listed("outputs", outputs):
             self._put_beside("outputs", _path_text("outputs", value), space)
+
+    def put_transfers(self, said: Iterable[SaidTransfer], space: Sequence[str]) -> None:
+        """Take what the commands of an array put, store and get; both names may be templates."""
+        for number, (kind, *paths) in enumerate(said):
+            names = [f"{kind}[{number}]{end}" if path else "" for path, end in zip(paths, ("", " there"), strict=True)]
+            for name, path in zip(names, paths, strict=True):
+                if name:
+                    self.put_over_space(name, path, space)
+            self.transfers.append(TransferTemplate(kind, *names))
 
     def _put_beside(self, what: str, path: str, space: Sequence[str]) -> None:
         if is_url(path):
@@ -433,9 +448,9 @@ class PlannedCommand(NamedTuple):
 
     def with_transfers(self, transfers: Sequence[Transfer]) -> PlannedCommand:
         """The same in a playpen."""
-        stored, put = ([one.local for one in transfers if one.kind == kind] for kind in ("store", "put"))
-        reads = dict.fromkeys((*self.reads, *stored, *put))
-        fresh = len(reads) - len(dict.fromkeys((*self.reads, *stored)))
+        kept = dict.fromkeys((*self.reads, *stored_files(transfers)))
+        reads = dict.fromkeys((*kept, *put_files(transfers)))
+        fresh = len(reads) - len(kept)
         planned = self._replace(transfers=tuple(transfers), reads=tuple(reads), fresh=fresh)
         return planned._replace(call=planned.completed(self.call))
 
@@ -445,9 +460,8 @@ class PlannedCommand(NamedTuple):
             return call
         real = renamed or {}
         moved = [replace(one, local=real.get(one.local, one.local)) for one in self.transfers]
-        writes = {f"get {one.remote}": one.local for one in moved if one.kind == "get"}
         settings = replace(call.settings, playpen=True)
-        return replace(call, settings=settings, transfers=moved, writes={**call.writes, **writes})
+        return replace(call, settings=settings, transfers=moved, writes={**call.writes, **got_files(moved)})
 
     @property
     def writes(self) -> dict[str, str]:
@@ -542,6 +556,7 @@ def plan_sweep(
     around: Around = NOTHING_AROUND,
     inputs: Files = None,
     outputs: Files = None,
+    transfers: Sequence[SaidTransfer] = (),
 ) -> PlannedSweep:
     """Check a command generator; the filter is evaluated now, rows are rendered where they run."""
     if where is not None and not callable(where):
@@ -550,6 +565,8 @@ def plan_sweep(
         raise InvalidWorkload(f"a sweep runs over bough.product(...) or bough.tie(...), not {space!r:.60}")
     plan = CommandPlan(text, cwd, verbatim=False)
     settings = plan.settings(shell, env, stdin, around)
+    if transfers:
+        settings = replace(settings, playpen=True)
     space = plan.with_paths(space)
     for name, value in parameters.items():
         if name in space.names:
@@ -557,7 +574,9 @@ def plan_sweep(
         plan.put_over_space(name, value, (*space.names, *parameters))
     if inputs is not None or outputs is not None:
         plan.put_files(inputs, outputs, (*space.names, *parameters))
-    used = (*_asked_for(where), *plan.inputs, *plan.outputs)
+    plan.put_transfers(transfers, (*space.names, *parameters))
+    moved = (name for one in plan.transfers for name in (one.local, one.remote))
+    used = (*_asked_for(where), *plan.inputs, *plan.outputs, *moved)
     check_slots(plan.parts, (*space.names, *plan.values), plan.derived, used, _KEYWORDS)
     rows: Space = filtered(space, where) if where is not None else space
     if plan.values:  # the same for every row
@@ -565,7 +584,8 @@ def plan_sweep(
     files = (tuple(plan.inputs), tuple(plan.outputs))
     late = _has_url(list(plan.values.values())) or _space_has_url(space)
     late = late or any(_has_url(part) for parts in plan.derived.values() for part in parts)
-    template = CommandTemplate(settings, plan.parts, rows.names, in_order(plan.derived), {}, *files, late=late)
+    derived, moves = in_order(plan.derived), tuple(plan.transfers)
+    template = CommandTemplate(settings, plan.parts, rows.names, derived, {}, *files, late=late, transfers=moves)
     if rows:
         _filled(template, rows[0])  # a slot that does not suit its values is found before anything runs
     return PlannedSweep(template, rows, plan.text, *plan.needs())

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
@@ -46,12 +47,14 @@ from bough.model.tasks import Dep, Kind, TaskExtras, TaskSpec
 
 if TYPE_CHECKING:
     from bough.api.futures.elements import ArrayElements
+    from bough.api.submit.command_lines.transfers import SaidTransfer
     from bough.api.submit.context import SessionLike, SubmitContext
     from bough.api.submit.task_options.options import TaskOptions
     from bough.model.spaces import Space
 
 _OF_FEEDS = (
     *("cwd", "shell", "env", "stdin", "clash", "setup", "container", "inputs", "outputs", "teardown", "environment"),
+    *("put", "store", "get"),
 )
 _NO_NAME = frozenset("({[!<>|&;\"'-")  # a word that begins with one of these names no program
 _SLOT = re.compile(r"\{([^\W\d]\w*)[^{}]*\}")
@@ -75,15 +78,14 @@ def submit_command(
         inputs=how.get("inputs"),
         outputs=how.get("outputs"),
     )
-    if any(how.get(name) is not None for name in ("put", "store", "get")):
+    if _moves_files(how):
         from bough.api.submit.command_lines.transfers import read_transfers  # few commands have some
 
-        transfers = read_transfers(how.get("put"), how.get("store"), how.get("get"), directory(how))
-        planned = planned.with_transfers(transfers)
+        planned = planned.with_transfers(read_transfers(how, directory(how)))
     registry = session.registry
     name = settings.name or command_name(planned.text, parameters or None)
     after = after_deps([*settings.after, *planned.tasks], registry)
-    settings = at_site_of(session, settings, (*planned.reads, *planned.writes.values()))
+    settings = at_sites_of(session, settings, planned.reads, planned.writes.values())
     record = session.new_record()
     session.files.has_temporary |= not settings.limits.keep
     declared = declare_command(
@@ -122,17 +124,58 @@ def submit_command(
     return task
 
 
-def at_site_of(session: SessionLike, settings: TaskOptions, paths: Iterable[str]) -> TaskOptions:
-    """The options of a task that names files of a site's own storage: it runs there."""
-    sites = {site for path in paths if ":/" in path and (site := site_file(path)[0])}
-    if not sites:
+def at_sites_of(
+    session: SessionLike, settings: TaskOptions, reads: Iterable[str], writes: Iterable[str]
+) -> TaskOptions:
+    """The options of a task that names files of sites' own storage: where it runs follows from these."""
+    sites = sites_of(reads, writes, settings.needs.sites)
+    if sites == settings.needs.sites:
         return settings
-    if len(sites) > 1:
-        named = " and ".join(sorted(sites))
-        raise InvalidWorkload(f"it names files of {named}: a task uses the storage of one site, the one where it runs")
-    settings = read_options(settings, {"sites": sorted(sites)})
+    settings = read_options(settings, {"sites": sites})
     session.check_needs(settings.needs)
     return settings
+
+
+def sites_of(reads: Iterable[str], writes: Iterable[str], bound: tuple[str, ...]) -> tuple[str, ...]:
+    """The sites where a task may run, given the files it names and those that it is bound to; none: anywhere.
+
+    It runs where it writes, else where something lies that it reads, if it may; what lies elsewhere is brought.
+    """
+    written, read = _sites_in(writes), _sites_in(reads)
+    if len(written) > 1:
+        named = " and ".join(sorted(written))
+        raise InvalidWorkload(f"it writes files of {named}: a task writes to the storage of one site, where it runs")
+    if written:
+        if bound and not written & {*bound}:
+            raise BadValue(f"it writes a file of {', '.join(written)}, where it may not run: {', '.join(bound)}")
+        return tuple(written)
+    if bound:
+        return tuple(site for site in bound if site in read) or bound
+    return tuple(sorted(read))
+
+
+def _sites_in(paths: Iterable[str]) -> set[str]:
+    return {site for path in paths if ":/" in path and (site := site_file(path)[0])}
+
+
+def _moves_files(how: Mapping[str, Any]) -> bool:
+    """Whether files are put, stored or got."""
+    return any(how.get(name) is not None for name in ("put", "store", "get"))
+
+
+def _said_transfers(how: Mapping[str, Any]) -> Sequence[SaidTransfer]:
+    if not _moves_files(how):
+        return ()
+    from bough.api.submit.command_lines.transfers import said_transfers  # few commands have some
+
+    return said_transfers(how)
+
+
+def _check_transfers(template: CommandTemplate, rows: Sequence[Any], start: int = 0) -> None:
+    if template.transfers:
+        from bough.api.submit.command_lines.transfers import check_element_transfers
+
+        check_element_transfers(template, rows, start)
 
 
 def _with_checkpoint(settings: TaskOptions, how: Mapping[str, Any], *, is_array: bool = False) -> TaskExtras:
@@ -220,14 +263,15 @@ def submit_sweep(
         around=read_around(how),
         inputs=how.get("inputs"),
         outputs=how.get("outputs"),
+        transfers=_said_transfers(how),
     )
     if settings.extras.checkpoint is not None:
         settings = replace(settings, extras=_with_checkpoint(settings, how, is_array=True))
     length = array_length(planned.rows)
+    _check_transfers(planned.template, planned.rows)
     name = settings.name or command_name(planned.text, parameters)
     if planned.template.late:
-        rows = files_of(planned.template, planned.rows)
-        settings = at_site_of(session, settings, (path for read, made in rows for path in (*read, *made.values())))
+        settings = at_sites_of(session, settings, *_site_files(planned))
     record = session.new_record()
     label = f"{name or 'array'} {number_of(record)}"
     clash = read_clash(how["clash"])
@@ -354,7 +398,8 @@ def open_command_array(
     said = {name: how.get(name) for name in _OF_FEEDS}
     parameters = {name: value for name, value in how.items() if name not in said}
     clash = read_clash(said["clash"])
-    names = tuple(dict.fromkeys(slot.name for slot in slots_of(text, parameters) if slot.name not in parameters))
+    slots = slots_of(text, parameters, _file_names(said))
+    names = tuple(dict.fromkeys(slot.name for slot in slots if slot.name not in parameters))
     if not names:
         raise InvalidWorkload(f"feed: {text!r:.60} has no {{slot}} that an item could fill")
     if settings.extras.checkpoint is not None:
@@ -371,6 +416,7 @@ def open_command_array(
         around=read_around(said),
         inputs=said["inputs"],
         outputs=said["outputs"],
+        transfers=_said_transfers(said),
     )
     if declares_files(planned.template):  # items may have URLs
         planned = planned._replace(template=replace(planned.template, late=True))
@@ -400,7 +446,8 @@ def open_command_array(
 
     def prepare(items: list[Any], start: int) -> list[Any]:
         rows = [(*_row(item, names), *fixed) for item in items]
-        _refuse_site_files(planned.template, rows)
+        _check_site_files(planned.template, rows, settings)
+        _check_transfers(planned.template, rows, start)
         declared = session.files.declare_array(
             record, f"{name} {number_of(record)}", planned.template, rows, clash=clash, start=start
         )
@@ -417,20 +464,43 @@ def open_command_array(
         return rows
 
     def manifest(rows: Sequence[Any]) -> tuple[bytes, ElementReads | None]:
-        each: list[list[str]] = []
-        return pack_files(planned.template, rows, planned.reads, sent, each), pack_reads(each)
+        return pack_files(planned.template, rows, planned.reads, sent)
 
     travels = session.is_remote and (declares_files(planned.template) or planned.reads)
     return elements, prepare, manifest if travels else None
 
 
-def _refuse_site_files(template: CommandTemplate, rows: Sequence[tuple[Any, ...]]) -> None:
-    """What is fed runs wherever the feed does: a file of one site's storage cannot be among it."""
+def _file_names(said: Mapping[str, Any]) -> list[object]:
+    """The names of files that stand beside the text of a feed."""
+    found: list[object] = []
+    for name in ("inputs", "outputs", "put", "store", "get"):
+        files = said[name]
+        if isinstance(files, str):
+            found.append(files)
+        elif isinstance(files, Mapping):
+            found += [*files, *files.values()]
+        elif isinstance(files, list | tuple | set):
+            found += files
+    return [os.fspath(one) if isinstance(one, os.PathLike) else one for one in found]
+
+
+def _site_files(planned: PlannedSweep) -> tuple[set[str], set[str]]:
+    """The files of sites' own storage that elements read and write."""
+    reads = {path for path in planned.reads if ":/" in path}
+    writes: set[str] = set()
+    for read, made in files_of(planned.template, planned.rows):
+        reads.update(path for path in read if ":/" in path)
+        writes.update(path for path in made.values() if ":/" in path)
+    return reads, writes
+
+
+def _check_site_files(template: CommandTemplate, rows: Sequence[tuple[Any, ...]], settings: TaskOptions) -> None:
+    """What is fed runs wherever the feed does: it writes files of a site only if that is where the feed is bound to."""
     for row in rows:
         if any(isinstance(value, str) and ":/" in value for value in row):
-            for path in (*(files := row_files(template, row))[0], *files[1].values()):
-                if site_file(path)[0]:
-                    raise InvalidWorkload(f"feed: {path:.80} lies at a site; submit what uses it with sweep")
+            sites = sites_of((), row_files(template, row)[1].values(), settings.needs.sites)
+            if sites != settings.needs.sites:
+                raise InvalidWorkload(f"feed: it writes files of {', '.join(sites)}: give sites={[*sites]}")
 
 
 def _row(item: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
@@ -446,9 +516,10 @@ def _row(item: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
     raise InvalidWorkload(f"feed: {item!r:.60} does not give {', '.join(names)}; give dicts of them")
 
 
-def slots_of(text: str, parameters: Mapping[str, Any]) -> list[TemplateSlot]:
-    """The slots of a text, and of parameters that are templates, that parameters must fill."""
-    texts = [text, *(value for value in parameters.values() if isinstance(value, str) and is_template(value))]
+def slots_of(text: str, parameters: Mapping[str, Any], files: Iterable[object] = ()) -> list[TemplateSlot]:
+    """The slots of a text, and of parameters and names of files that are templates, that parameters must fill."""
+    given = chain(parameters.values(), files)
+    texts = [text, *(value for value in given if isinstance(value, str) and is_template(value))]
     parts = [part for one in texts for part in parse(one)]
     return [part for part in parts if isinstance(part, TemplateSlot) and part.name not in BUILT_IN]
 
@@ -470,15 +541,12 @@ def packed_files(
     template = planned.template
     if not planned.reads and not declares_files(template):
         return b"", None
-    each: list[list[str]] = []
-    return pack_files(template, planned.rows, planned.reads, session.upload(external, label), each), pack_reads(each)
+    return pack_files(template, planned.rows, planned.reads, session.upload(external, label))
 
 
 def element_reads(planned: PlannedSweep) -> ElementReads | None:
     """What each element of an array reads."""
-    each: list[list[str]] = []
-    pack_files(planned.template, planned.rows, planned.reads, {}, each)
-    return pack_reads(each)
+    return pack_files(planned.template, planned.rows, planned.reads, {})[1]
 
 
 def pack_files(
@@ -486,24 +554,29 @@ def pack_files(
     rows: Sequence[Any],
     shared: Iterable[str],
     sent: Mapping[str, bytes],
-    each: list[list[str]] | None = None,
-) -> bytes:
-    """The declared files of some rows, packed; `shared`: those that all read, `sent`: digests of what was sent.
+) -> tuple[bytes, ElementReads | None]:
+    """The declared files of some rows, packed: all of them, and what each row reads.
 
-    What each row reads is added to `each`.
+    `shared`: those that all read, `sent`: digests of what was sent.
     """
     renamed = template.renamed
     common = [renamed.get(path, path) for path in shared]
     reads = dict.fromkeys(common, b"")
     writes: set[str] = set()
+    each: list[list[str]] = []
+    put: list[list[str]] = []
+    most_put = sum(one.kind == "put" for one in template.transfers)  # they are the last that a row reads
     patterns = {path for row in rows for path in row_patterns(template, row)} if template.outputs else set()
     for read, written in files_of(template, rows):
         own = [renamed.get(path, path) for path in read]
         reads.update(dict.fromkeys(own, b""))
-        if each is not None:
-            each.append(common + own)
+        if most_put:
+            put.append(own[-most_put:])
+            del own[-most_put:]
+        each.append(common + own)
         writes.update(renamed.get(path, path) for path in written.values())
-    return pack_manifest({path: sent.get(path, b"") for path in reads}, writes, folders_sent(sent), patterns)
+    manifest = pack_manifest({path: sent.get(path, b"") for path in reads}, writes, folders_sent(sent), patterns)
+    return manifest, pack_reads(each, put)
 
 
 def folders_sent(sent: Mapping[str, bytes]) -> list[str]:

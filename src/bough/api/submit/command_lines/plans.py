@@ -24,18 +24,19 @@ from bough.api.futures.task import Task
 from bough.api.memo.content_keys import Alike
 from bough.api.pickling import check_sendable
 from bough.api.submit.command_lines.command_plan import plan_command
-from bough.api.submit.command_lines.commands import DeclaredCommand, command_name, declare_command
+from bough.api.submit.command_lines.commands import DeclaredCommand, command_name, declare_command, sites_of
 from bough.api.submit.command_lines.declared_text import plan_with_files
 from bough.api.submit.command_lines.transfers import check_transfers
 from bough.api.submit.group_table import WatchedGroups
 from bough.api.submit.task_options.options import NO_PLAN, TaskOptions, read_options
 from bough.describe.plan import file_path, without_gc
 from bough.describe.steps import For, Step, What
-from bough.errors import BoughError, InvalidWorkload
+from bough.errors import BoughError
 from bough.model.commands.command import CommandSettings, OnClash, Transfer
+from bough.model.commands.playpens import local_place
 from bough.model.commands.shell_text import needs_shell, plain_words, split_words
 from bough.model.events.news import GroupClosed
-from bough.model.files import absolute, is_pattern, is_url, site_file
+from bough.model.files import is_pattern, is_url
 from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
 from bough.model.sites.resources import ONE_CORE, Needs
 from bough.model.tasks import NO_EXTRAS, NO_LIMITS, Dep, GroupSpec, Item, Kind, Limits, On, TaskExtras, TaskSpec
@@ -116,16 +117,13 @@ def needs_of(said: PlanTask, base: Needs) -> Needs:
     return msgspec.structs.replace(needs, cores=said.cores, memory=said.memory, queue=queue)
 
 
-def _at_site(said: PlanTask) -> PlanTask:
-    """A task that names files of a site's own storage runs there."""
-    sites = {site for path in (*said.reads, *said.writes) if ":/" in path and (site := site_file(path)[0])}
-    if not sites:
+def _at_sites(said: PlanTask, base: Needs) -> PlanTask:
+    """A task that names files of sites' own storage runs where these lie."""
+    if not (said.reads or said.writes):
         return said
-    if len(sites) > 1 or (said.sites and not sites <= {*said.sites}):
-        raise InvalidWorkload(
-            f"it names files of {' and '.join(sorted(sites))}, and runs at one site: the one it names"
-        )
-    return msgspec.structs.replace(said, sites=sorted(sites))
+    bound = tuple(said.sites) or base.sites
+    sites = sites_of(said.reads, said.writes, bound)
+    return said if sites == bound else msgspec.structs.replace(said, sites=[*sites])
 
 
 def _check_inputs(session: SessionLike, tasks: Sequence[PlanTask]) -> None:
@@ -233,7 +231,7 @@ class _Submission:
         deps = self._deps(step) if step.waits else ()
         declared: DeclaredCommand | None = None
         try:
-            said = _at_site(said)
+            said = _at_sites(said, self._session.base_needs)
             if said.reads or said.writes or said.playpen:
                 declared = self._declared(said, record, name)
                 payload, key = declared.payload, declared.key
@@ -296,7 +294,10 @@ class _Submission:
             check_sendable("a path", text)
         planned = plan_with_files(said.command, said.reads, said.writes, cwd=cwd, env=said.env or None)
         if said.playpen:
-            moved = [Transfer(kind, absolute(local, cwd), remote, when) for kind, local, remote, when in said.transfers]
+            moved = [
+                Transfer(kind, local_place(kind, local, cwd), remote, when)
+                for kind, local, remote, when in said.transfers
+            ]
             check_transfers(moved)
             call = msgspec.structs.replace(
                 planned.call, settings=msgspec.structs.replace(planned.call.settings, playpen=True)

@@ -931,5 +931,5 @@ def has_room(executor: ExecutorRecord) -> bool:
 def files_read(record: Record, element: int) -> Sequence[int]:
     """The numbers of the files that a task declares as inputs, without those that are sent for each attempt anew."""
     if isinstance(record, ArrayRecord):
-        return record.files_of(element)
+        return record.reusable_files_of(element)
     return record.reusable_reads  # type: ignore[return-value] # the core has numbered them

@@ -21,7 +21,7 @@ from bough.executor.files.command_files.host_folders import host_folder, locked
 from bough.executor.host.machine_capacity import machine_attributes
 from bough.executor.host.processes import Unstartable
 from bough.model.commands.command import CommandCall, Transfer
-from bough.model.commands.playpens import PLAYPEN, STORAGE, read_remote
+from bough.model.commands.playpens import PLAYPEN, STORAGE, get_slot, read_remote
 from bough.model.sites.requirements import as_known, meets
 
 
@@ -74,7 +74,7 @@ class Playpen:
             if one.kind == "get":
                 place = read_remote(one.remote)
                 made = f"{self.storage if place.stored else self.path}/{place.name}"
-                target = hidden[f"get {one.remote}"]
+                target = hidden[get_slot(one)]
                 if os.path.lexists(made) and _stays(made, self.storage if place.stored else self.path):
                     _copy(made, target)
 

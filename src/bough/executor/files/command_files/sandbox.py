@@ -24,7 +24,7 @@ from bough.executor.files.command_files.declared_outputs import remove
 from bough.executor.host.disk_space_wait import is_full
 from bough.executor.host.processes import Unstartable
 from bough.model.commands.command import CommandCall, Part, TemplateSlot
-from bough.model.files import OUTSIDE, absolute, leads_outside, place_inside
+from bough.model.files import OUTSIDE, absolute, is_url, leads_outside, place_inside
 from bough.model.outcomes import Output, Staged, kept_time
 from bough.movers.folder_archive import BadArchive, PackedFolder, UnpackableFolder, pack_file, unpack_file
 from bough.movers.local import digest_of, put
@@ -66,7 +66,7 @@ class Sandbox:
         self.moved = {
             part.format: self.place(absolute(part.format, self._cwd))
             for part in _slots(call)
-            if part.mode == "r" and leads_outside(part.format, self._cwd, directory)
+            if part.mode == "r" and not is_url(part.format) and leads_outside(part.format, self._cwd, directory)
         }
 
     @property

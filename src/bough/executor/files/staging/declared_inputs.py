@@ -11,8 +11,9 @@ import pickle
 from collections.abc import Iterable
 from typing import Any, Final
 
-from bough.model.commands.command import CommandCall, CommandTemplate, decode_call, decode_template
-from bough.model.commands.rendering import row_files
+from bough.model.commands.command import CommandTemplate, Transfer, decode_call, decode_template
+from bough.model.commands.playpens import put_files
+from bough.model.commands.rendering import row_files, row_transfers
 from bough.model.ids import BlobId
 from bough.model.tasks import Kind
 from bough.wire.executor_messages import RunSpan
@@ -41,10 +42,10 @@ def _local(paths: Iterable[str]) -> list[str]:
     return [path for path in dict.fromkeys(paths) if path.startswith("/")]
 
 
-def _early(call: CommandCall) -> list[str]:
+def _early(reads: Iterable[str], transfers: Iterable[Transfer]) -> list[str]:
     """Of a command's files those that can be brought before it begins: what is put is sent when it does."""
-    put = {one.local for one in call.transfers if one.kind == "put"}
-    return [path for path in _local(call.reads) if path not in put]
+    put = put_files(transfers)
+    return [path for path in _local(reads) if path not in put]
 
 
 class DeclaredInputs:
@@ -60,11 +61,14 @@ class DeclaredInputs:
             return []
         try:
             if not run.is_array:
-                return [] if run.payload_path else _early(decode_call(run.payload))
+                if run.payload_path:
+                    return []
+                call = decode_call(run.payload)
+                return _early(call.reads, call.transfers)
             template, row = self._make(run.body, decode_template), self._row(run, index)
             if not isinstance(template, CommandTemplate) or row is None:
                 return []
-            return _local(row_files(template, row)[0])
+            return _early(row_files(template, row)[0], row_transfers(template, row))
         except Exception:  # noqa: BLE001 -- whatever it is, the task says so when it begins
             return []
 

@@ -3,6 +3,7 @@
 A workflow whose directory is seen here needs none of it. The executor asks the server what content an input has; a
 content that the host's cache lacks is brought by the transfer process (`transfer_client`), from peers, the shared
 store of the site or the server; one at a URL that nobody has, from there (`url_inputs`).
+Files of this site's own storage that another one reads are kept in the cache, too, when the server asks for them.
 Inputs of tasks that wait here are brought while others run. What the tasks of this executor need is pinned. Inputs of
 tasks that may come are announced by the server: they are brought when no task waits for its own, and are not pinned.
 
@@ -24,7 +25,13 @@ from bough.executor.executor_options import ExecutorLifetime
 from bough.executor.files.command_files.sandbox import ExecutorFolder
 from bough.executor.files.staging.host_contents import HostContents
 from bough.executor.files.staging.staged_outputs import StagedOutputs
-from bough.executor.files.staging.staging_requests import AnnouncedTask, Download, StagingRequest, StagingWorker
+from bough.executor.files.staging.staging_requests import (
+    AnnouncedTask,
+    Download,
+    SiteFileRequest,
+    StagingRequest,
+    StagingWorker,
+)
 from bough.executor.files.staging.url_inputs import UrlInputs
 from bough.executor.files.transfers.transfer_protocol import (
     BringContent,
@@ -48,7 +55,7 @@ from bough.executor.host.descriptors import Descriptors
 from bough.executor.host.disk_space_wait import is_full
 from bough.executor.worker_protocol import InputsStaged, OutputsStored, StageInputs
 from bough.model.events.news import WorkFailed, WorkStopped, WorkSucceeded
-from bough.model.files import is_url
+from bough.model.files import is_url, site_file
 from bough.model.ids import ExecutorId, SpanId
 from bough.model.sites.resources import show_bytes
 from bough.movers.peer_directory import SMALL
@@ -68,6 +75,8 @@ from bough.wire.file_messages import (
     OfferPeer,
     PeerHint,
     PeerIdentity,
+    SeeSiteFile,
+    SiteFileSeen,
     WantFile,
     WorkDirectory,
     WrittenBack,
@@ -103,6 +112,7 @@ class Staging:
     ) -> None:
         if alone:
             say, address = _say_nothing, ""
+        self._alone = alone
         self._folder = folder
         self._say = say
         self._told = told
@@ -155,7 +165,7 @@ class Staging:
                 if placed is not None and path in placed.files:
                     request.uncount(known[path][1])
                 self._want_content(request, path, *known[path], None)
-            elif is_url(path):
+            elif is_url(path) and not site_file(path)[0]:
                 self._urls.look(request, path)
             else:
                 self._ask(request, path)
@@ -276,6 +286,9 @@ class Staging:
                     self._contents.cache.forget(digest)
 
     def _ask(self, request: StagingRequest, path: str) -> None:
+        if self._alone and site_file(path)[0]:
+            self._fail(request, f"{path} lies at a site, and this session has no server that could bring it from there")
+            return
         number = self._contents.new_number()
         self._wants[number] = (request, path)
         self._say_want(number, request, path)
@@ -310,6 +323,8 @@ class Staging:
                 self._arrived(message)
             case CheckContent() | PeerIdentity() | ListShared() | InputsAnnounced() | DropContent():
                 self._serve(message)
+            case SeeSiteFile():
+                self._see_site_file(message)
             case GetPiece():
                 self._say(self.outputs.piece(message))
             case WrittenBack():
@@ -336,6 +351,21 @@ class Staging:
             self._contents.transfers.say(CheckCopy(message.digest))
         else:
             self._contents.transfers.say(ServeAs(message.certificate, message.key, message.secret, message.readers))
+
+    def _see_site_file(self, message: SeeSiteFile) -> None:
+        """Another site reads a file of this one's storage: have it in the cache, from where others take it."""
+        request = SiteFileRequest(message.request, message.name)
+        if not site_file(message.name)[0]:
+            self._fail(request, f"{message.name} is no file of a site")
+            return
+        try:
+            self._contents.open()
+        except (OSError, SiteError) as error:
+            self._fail(request, f"the cache cannot be used: {error}")
+            return
+        if self._contents.transfers is not None:
+            self._contents.transfers.start()
+        self._urls.look(request, message.name)
 
     def _be_ready(self) -> None:
         """Files will travel: open the cache, and let others reach it."""
@@ -487,6 +517,10 @@ class Staging:
 
     def _got_url(self, request: StagingRequest, url: str, digest: bytes, size: int) -> None:
         """What is at a URL is in the cache."""
+        if isinstance(request, SiteFileRequest):
+            self._unpin(request)
+            self._say(SiteFileSeen(request.number, digest, size, folder=url in request.folders))
+            return
         self._want_content(request, url, digest, size, None)
 
     @staticmethod
@@ -632,6 +666,9 @@ class Staging:
         request.has_failed = True
         self._drop_waits(lambda one: one is request)
         if isinstance(request, AnnouncedTask):
+            return
+        if isinstance(request, SiteFileRequest):
+            self._say(SiteFileSeen(request.number, error=error))
             return
         if request.worker is None:  # it is asked for again when the task begins, and said then
             self._placed.pop(request.element, None)

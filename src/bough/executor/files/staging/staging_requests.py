@@ -117,6 +117,19 @@ class AnnouncedTask(StagingRequest):
         return self
 
 
+class SiteFileRequest(StagingRequest):
+    """Another site wants a file of this one's storage; `number` is the server's."""
+
+    def __init__(self, number: int, name: str) -> None:
+        super().__init__(None, StageInputs(0, SpanId(0), 0, [name]))
+        self.number = number
+
+    @property
+    def owner(self) -> object:
+        """Nobody else is."""
+        return self
+
+
 class Download:
     """A content on its way."""
 

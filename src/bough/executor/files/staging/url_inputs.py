@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from bough.executor.files.staging.host_contents import HostContents
-from bough.executor.files.staging.staging_requests import StagingRequest
+from bough.executor.files.staging.staging_requests import SiteFileRequest, StagingRequest
 from bough.executor.files.transfers.transfer_protocol import FetchUrl, LookUrl, UrlFetched, UrlSeen
 from bough.model.sites.resources import show_bytes
 from bough.wire.file_messages import UrlState
@@ -103,10 +103,14 @@ class UrlInputs:
             self._fail(request, message.error, of_site=message.of_site)
         else:
             request.urls[url] = SeenUrl(message, fresh=url in request.message.fresh)
-            if self._alone:
+            if self._is_asked_nobody(request):
                 self.fetch(request, url)
             else:
                 self._ask(request, url)
+
+    def _is_asked_nobody(self, request: StagingRequest) -> bool:
+        """Whether it is not for the server to say where something is: there is none, or it has asked us."""
+        return self._alone or isinstance(request, SiteFileRequest)
 
     def fetch(self, request: StagingRequest, url: str, *, fresh: bool = False) -> None:
         """Nobody else is known to have it: it may be in the cache, or on its way; else it is fetched."""
@@ -160,6 +164,7 @@ class UrlInputs:
         for request in pinned:
             seen = request.urls[one.url]
             seen.mark = message.mark  # it may have changed since it was looked at
+            request.folders += [one.url] if message.folder else []
             if request is pinned[0]:
                 request.fetched.add(one.url)
             self._tell(request, one.url, message.digest, message.size)
@@ -173,7 +178,7 @@ class UrlInputs:
 
     def _tell(self, request: StagingRequest, url: str, digest: bytes, size: int) -> None:
         """It is here, and pinned: the server is told which content it is, and names it."""
-        if self._alone:
+        if self._is_asked_nobody(request):
             self._got(request, url, digest, size)
         else:
             request.urls[url].content = (digest, size)

@@ -148,6 +148,7 @@ class UrlFetched(msgspec.Struct, frozen=True, array_like=True, tag="uf"):
     error: str = ""
     of_site: bool = False
     full: bool = False  # the disk is
+    folder: bool = False  # the content is the archive of a folder
 
 
 class CacheEvents(msgspec.Struct, frozen=True, array_like=True, tag="e"):

@@ -18,8 +18,10 @@ from bough.executor.files.caches.host_cache import HostCache
 from bough.executor.files.caches.url_marks import UrlMarks
 from bough.executor.files.transfers.transfer_protocol import FetchUrl, LookUrl, UrlFetched, UrlSeen
 from bough.executor.host.disk_space_wait import is_full
+from bough.model.files import site_file
+from bough.movers import remote_files, site_storage
 from bough.movers.local import digest_of
-from bough.movers.remote_files import RemoteFile, can_move, fetch, is_local, look
+from bough.movers.remote_files import RemoteFile, can_move, is_local
 
 _LOOKS: Final = 16  # at once; a server elsewhere that does not answer has one for minutes
 _FETCHES: Final = 16
@@ -57,7 +59,7 @@ class UrlFetching:
     def seen(self, order: LookUrl) -> UrlSeen:
         """What is at a URL now."""
         try:
-            found = look(order.url)
+            found = _mover(order.url).look(order.url)
         except Exception as error:  # noqa: BLE001 -- whatever it is, the task must be told
             unable = isinstance(error, UserError) and not can_move(order.url)
             return UrlSeen(order.number, error=_text(error), of_site=_is_of_site(error), unable=unable)
@@ -69,6 +71,7 @@ class UrlFetching:
         try:
             hidden = self._cache.new_file()
             found = self._bring(order.url, hidden)
+            is_folder = bool(site_file(order.url)[0]) and site_storage.is_folder(order.url)
             digest, size = digest_of(hidden), os.stat(hidden).st_size
             is_new = self._cache.take_in(hidden, digest, size)
             mark = _mark(order.url, found)
@@ -78,9 +81,10 @@ class UrlFetching:
                 os.unlink(hidden)
             full = isinstance(error, OSError) and is_full(error)
             return UrlFetched(order.number, error=_text(error), of_site=_is_of_site(error), full=full), False
-        return UrlFetched(order.number, digest, size, mark), is_new
+        return UrlFetched(order.number, digest, size, mark, folder=is_folder), is_new
 
     def _bring(self, url: str, hidden: str) -> RemoteFile:
+        fetch = _mover(url).fetch
         try:
             return fetch(url, hidden, self._cache.limit)
         except OSError as error:
@@ -88,6 +92,20 @@ class UrlFetching:
                 raise
             self._cache.make_space(b"")
             return fetch(url, hidden, self._cache.limit)
+
+
+class _Mover(Protocol):
+    """What reads what is at a name."""
+
+    def look(self, url: str, /) -> RemoteFile:
+        """What is there now."""
+
+    def fetch(self, url: str, path: str, most: int, /) -> RemoteFile:
+        """Bring it to a path."""
+
+
+def _mover(url: str) -> _Mover:
+    return site_storage if site_file(url)[0] else remote_files
 
 
 def _mark(url: str, found: RemoteFile) -> bytes:

@@ -49,6 +49,7 @@ from bough.executor.worker_protocol import (
     INDEX,
     LATE,
     SINCE,
+    SITE,
     ElementBegan,
     ElementEnded,
     ElementJudged,
@@ -61,6 +62,7 @@ from bough.executor.worker_protocol import (
 )
 from bough.model.checkpoints import VARIABLE
 from bough.model.commands.command import CommandCall, CommandSettings, decode_call
+from bough.model.commands.playpens import put_files
 from bough.model.commands.rendering import render_call, render_row
 from bough.model.events.news import WorkFailed, WorkReturned, WorkStopped
 from bough.model.files import absolute, is_url
@@ -262,7 +264,8 @@ class CommandRunner:
 
         if not has_urls(call):
             return call
-        self._urls = UrlFiles(os.path.dirname(os.path.dirname(self._sandboxes)), call, name)
+        site = os.fsdecode(self._context.environment.get(SITE.encode(), b""))
+        self._urls = UrlFiles(os.path.dirname(os.path.dirname(self._sandboxes)), call, name, site)
         return self._urls.call
 
     def _is_ready(self, number: int, run: RunSpan, index: int, call: CommandCall) -> bool:
@@ -282,7 +285,7 @@ class CommandRunner:
             _check_brought(answer)
             if self._urls is not None:
                 self._urls.prepare()
-                self._urls.take(answer.files)
+                self._urls.take(answer.files, answer.folders)
         except (Unstartable, BoughError, OSError) as error:
             self._not_started(run, index, unstartable(error))
             return False
@@ -323,7 +326,7 @@ class CommandRunner:
         folders: list[str] = []
         urls = self._urls.wanted if self._urls is not None else []
         if sandbox.reads or urls:
-            fresh = [one.local for one in sandbox.call.transfers if one.kind == "put"]
+            fresh = put_files(sandbox.call.transfers)
             self._reports.say(StageInputs(number, run.span, index, [*sandbox.reads, *urls], fresh))
             self._reports.flush()
             answer = self._inbox.answer(number, index)
@@ -334,7 +337,8 @@ class CommandRunner:
             self._contents = files
         if self._urls is not None:
             self._urls.prepare()
-            self._urls.take({url: files.pop(url) for url in urls})
+            self._urls.take({url: files.pop(url) for url in urls}, folders)
+            folders = [path for path in folders if path in files]
         sandbox.fill(files, folders)
         return moved
 
