@@ -7,13 +7,15 @@ Rule: all of it costs what is placed and a bounded look beyond, never the length
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 from bough.model.ids import Seconds
 from bough.policy.interface import DataMatch, DataTask, DataView, ExecutorView, Place, ReadyWork, View
 
 Accept = Callable[[DataMatch], bool]
 Choose = Callable[[ExecutorView, Accept | None], DataMatch | None]  # `DataView.best_here` or `most_here`
+Placing = Generator[Place, None, bool]  # wishes, and in the end whether there were any
+PlaceOne = Callable[[ReadyWork, Accept], Placing]  # one task of the workflow and priority of some work
 
 
 def wish_for(task: DataTask, executor: ExecutorView) -> Place:
@@ -46,13 +48,16 @@ def unheld_anywhere(view: View, data: DataView) -> Iterator[Place]:
             return
 
 
-def in_turn(view: View, data: DataView, choose: Choose, *, waits: bool) -> Iterator[Place]:
+def in_turn(
+    view: View, data: DataView, choose: Choose, *, waits: bool, place_one: PlaceOne | None = None
+) -> Iterator[Place]:
     """Place those whose turn it is, and whom a choice by data alone would pass over.
 
     First those that are owed a turn because tasks that came much later went before them. Then, as long as that stands
     first in the queue, work without inputs: data is no reason to let it wait. Where several workflows or priorities
     compete, the one whose turn it is chooses by data among its own tasks, or else sends its first one anywhere. If the
-    policy `waits`, a task that has more of its input at a busy place is left to it.
+    policy `waits`, a task that has more of its input at a busy place is left to it. A policy that compares executors
+    otherwise places such a task itself (`place_one`).
     """
     yield from _overtaken(view, data)
     spared: set[int] | None = None  # executors where ready tasks have data: others are better for who has none
@@ -68,28 +73,38 @@ def in_turn(view: View, data: DataView, choose: Choose, *, waits: bool) -> Itera
                 _keep_for(view, work)
                 return
             yield Place(work.id, offer.executor.id)
-        elif data.is_contested and (wish := _of_class(data, work, choose, waits=waits)) is not None:
-            yield wish
-        else:
+            continue
+        if not data.is_contested:
+            return
+        alike = _alike(work)
+        placing = place_one(work, alike) if place_one is not None else _of_class(data, work, alike, choose, waits=waits)
+        if not (yield from placing):
             return
 
 
-def _of_class(data: DataView, work: ReadyWork, choose: Choose, *, waits: bool) -> Place | None:
-    """A task of the workflow and priority of some work, by its data."""
+def _alike(work: ReadyWork) -> Accept:
+    """Whether a task is of the workflow and priority of some work."""
 
     def is_alike(found: DataMatch) -> bool:
         other = found.task.work
         return other.workflow == work.workflow and other.priority == work.priority
 
+    return is_alike
+
+
+def _of_class(data: DataView, work: ReadyWork, is_alike: Accept, choose: Choose, *, waits: bool) -> Placing:
+    """Place a task of the workflow and priority of some work, by its data."""
     for executor in data.openings():
         found = choose(executor, is_alike)
         if found is not None:
-            return wish_for(found.task, executor)
+            yield wish_for(found.task, executor)
+            return True
     first = data.first_of(work)
     taker = first_that_takes(data, first) if first is not None else None
     if first is None or taker is None or (waits and data.most_held(first) > data.match(first, taker).here):
-        return None
-    return wish_for(first, taker)
+        return False
+    yield wish_for(first, taker)
+    return True
 
 
 def _overtaken(view: View, data: DataView) -> Iterator[Place]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.ids import GroupId
 from bough.model.sites.resources import Needs
 from bough.testing.builders import submit, task
@@ -123,3 +123,73 @@ def test_who_has_no_data_leaves_an_executor_with_data_to_others(policy: str) -> 
     shop.end(102)
     shop.tell(*shop.resumed(1), *shop.resumed(2))
     assert (shop.went[2, 0], shop.went[1, 0]) == (1, 2)
+
+
+def others(shop: DataBench, *numbers: int) -> None:
+    """Loose tasks of another workflow, which read the file that all read."""
+    shop.tell(submit(*(task(number, group=GroupId(7), reads=("/shared",)) for number in numbers), request=1))
+
+
+@pytest.mark.parametrize("held", [(), ("shared",)])
+@pytest.mark.parametrize("contest", ["workflows", "priorities"])
+@pytest.mark.parametrize(
+    ("tie", "order"),
+    [("last", [3, 3, 3, 3, 2, 2]), ("round-robin", [1, 2, 3, 1, 2, 3]), ("least-loaded", [1, 2, 3, 1, 2, 3])],
+)
+def test_ties_between_sites_are_settled_alike_where_several_compete(
+    tie: str, order: list[int], contest: str, held: tuple[str, ...]
+) -> None:
+    shop = DataBench(f"storage-affinity:tie={tie}")
+    for number in (1, 2, 3):
+        shop.executor(number, *held, cores=4, site=f"site{number}")
+    shop.bench.submit(*(task(100 + number, needs=Needs(cores=4)) for number in (1, 2, 3)))
+    for number in range(1, 4):
+        shop.submit(number, "shared", priority=5 if contest == "priorities" else 0)
+    if contest == "workflows":
+        shop.tell(facts.RunOpened(2, "other", "h", 1, group=GroupId(7)))
+        others(shop, 4, 5, 6)
+    else:
+        for number in range(4, 7):
+            shop.submit(number, "shared")
+    assert shop.went == {}
+    assert shop.machine.state.affinity is not None
+    shop.tell(*(news.WorkSucceeded(shop.bench.span(100 + number), 0, 1, 1.0) for number in (1, 2, 3)))
+    assert list(shop.went.values()) == order
+    if contest == "priorities":
+        assert [record for record, _ in shop.went][:3] == [1, 2, 3]
+    else:
+        assert {record for record, _ in list(shop.went)[:2]} & {4, 5, 6}
+
+
+def test_a_random_tie_between_sites_counts_where_several_compete_too() -> None:
+    shop = DataBench("storage-affinity:tie=random")
+    for number in (1, 2, 3):
+        shop.executor(number, cores=20, site=f"site{number}")
+    shop.bench.submit(task(100, priority=1))  # from now on there are priorities
+    for number in range(1, 31):
+        shop.submit(number, "shared")
+    assert {*shop.went.values()} == {1, 2, 3}
+
+
+def test_where_several_compete_the_site_with_most_of_a_task_has_it_and_no_tie_counts() -> None:
+    shop = DataBench("storage-affinity:tie=last")
+    shop.sizes["big"] = 1000
+    for number, held in ((1, ("big", "small")), (2, ("small",)), (3, ())):
+        shop.executor(number, *held, cores=4, site=f"site{number}")
+    shop.bench.submit(*(task(100 + number, needs=Needs(cores=4), priority=9) for number in (1, 2, 3)))
+    for number, reads in ((1, ("big", "small")), (2, ("small",)), (3, ("none",))):
+        shop.submit(number, *reads)
+    assert shop.went == {}
+    shop.tell(*(news.WorkSucceeded(shop.bench.span(100 + number), 0, 1, 1.0) for number in (1, 2, 3)))
+    assert shop.went == {(1, 0): 1, (2, 0): 2, (3, 0): 3}  # of the two that have the small one the last
+
+
+def test_a_site_without_room_left_for_a_task_leaves_it_to_others_where_several_compete() -> None:
+    shop = DataBench("storage-affinity:tie=last")
+    for number in (1, 2):
+        shop.executor(number, cores=4 if number == 1 else 2, site=f"site{number}")
+    shop.bench.submit(task(101, needs=Needs(cores=4), priority=9), task(102, needs=Needs(cores=2), priority=9))
+    shop.submit(1, "shared", needs=Needs(cores=3))
+    shop.submit(2, "shared", priority=5)
+    shop.tell(*(news.WorkSucceeded(shop.bench.span(100 + number), 0, 1, 1.0) for number in (1, 2)))
+    assert shop.went == {(2, 0): 2, (1, 0): 1}

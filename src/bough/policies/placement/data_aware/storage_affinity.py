@@ -4,7 +4,8 @@ Source: Santos-Neto et al., `spec/storage-affinity.md` 3.1 and 3.2: affinity is 
 that a site holds. A task is never held back for a busy site, so data spreads over executions. `affinity=frozen` counts
 what a site held when the job began, `live` (the default) what it holds now. `tie` says which site is next among equals:
 the last one (as the printed algorithm), a random one, each in turn by name (`round-robin`), or the one with the most
-free cores (`least-loaded`). Whose turn it is, is kept with the workflow whose task has waited the longest.
+free cores (`least-loaded`). Whose turn it is, is kept with the workflow whose task has waited the longest. Where
+several workflows or priorities compete, the same holds among the tasks of the one whose turn it is.
 A task that is overtaken by one that became ready `patience` seconds later has a turn for that; 0: none has.
 The second phase, replication of running tasks, is the replication policy of the same name, which this policy brings
 along without a cap, as in the study (2.5).
@@ -12,14 +13,14 @@ along without a cap, as in the study (2.5).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import islice
 from typing import Literal
 
 import msgspec
 
 from bough.model.bounds import Duration
-from bough.policy.data_scheduling import in_turn, wish_for
+from bough.policy.data_scheduling import Accept, PlaceOne, Placing, in_turn, wish_for
 from bough.policy.interface import (
     MOST_REPLICAS,
     DataMatch,
@@ -37,6 +38,7 @@ _IDLE = 4  # executors of a site that are tried
 _LOOK = 64  # tasks without data at hand that are tried
 
 Tie = Literal["last", "random", "round-robin", "least-loaded"]
+_Pair = tuple[ExecutorView, DataMatch]  # an idle executor, and a task with what its site has of it
 
 
 class StorageAffinity(msgspec.Struct, frozen=True):
@@ -66,7 +68,7 @@ class StorageAffinity(msgspec.Struct, frozen=True):
         return in_order(view) if data is None else self._place(view, data)
 
     def _place(self, view: View, data: DataView) -> Iterator[Place]:
-        yield from in_turn(view, data, data.best_here, waits=False)
+        yield from in_turn(view, data, data.best_here, waits=False, place_one=self._placing_one(view, data))
         sites = _idle(view)
         ties = _Ties(self.tie, view, data, sites)
         yield from self._by_affinity(data, sites, ties)
@@ -86,26 +88,41 @@ class StorageAffinity(msgspec.Struct, frozen=True):
         some = islice(data.waiting(), _LOOK)
         return data.unheld(executor) or next((one for one in some if data.could_go(one, executor)), None)
 
+    def _placing_one(self, view: View, data: DataView) -> PlaceOne:
+        """What places one task of a workflow and priority: the pair with the most, or else its first, as ties say."""
+        sites: dict[str, list[ExecutorView]] = {}
+
+        def place_one(work: ReadyWork, is_alike: Accept) -> Placing:
+            if not sites:
+                sites.update(_idle(view))
+            for executors in sites.values():  # what has no inputs may have taken some meanwhile
+                while executors and not data.has_room(executors[0]):
+                    del executors[0]
+            best = {name: pair for name in sites if (pair := _best_at(data, sites[name], is_alike)) is not None}
+            if not best and (first := data.first_of(work)) is not None:
+                best = {name: pair for name in sites if (pair := _taker_at(data, sites[name], first)) is not None}
+            if not best:
+                return False
+            yield from _serve_best(data, sites, best, _Ties(self.tie, view, data, sites))
+            return True
+
+        return place_one
+
     def _by_affinity(self, data: DataView, sites: dict[str, list[ExecutorView]], ties: _Ties) -> Iterator[Place]:
         """While a task has data at a site with an idle executor: the pair with the most."""
-        best: dict[str, tuple[ExecutorView, DataMatch]] = {}
+        best: dict[str, _Pair] = {}
         stale = list(sites)
         while True:
             for name in stale:
-                best.pop(name, None)
-                for executor in sites[name][:_IDLE]:
-                    found = data.best_here(executor)
-                    if found is not None:
-                        best[name] = executor, found
-                        break
+                pair = _best_at(data, sites[name])
+                if pair is not None:
+                    best[name] = pair
+                else:
+                    best.pop(name, None)
             if not best:
                 return
-            most = max([found.here for _, found in best.values()])
-            name = ties.next_site([name for name, (_, found) in best.items() if found.here == most])
-            executor, found = best[name]
-            yield from ties.serve(found.task, executor)
-            if not data.has_room(executor):
-                sites[name].remove(executor)
+            name = yield from _serve_best(data, sites, best, ties)
+            found = best[name][1]
             stale = [other for other, (_, one) in best.items() if other == name or one.task is found.task]
 
 
@@ -120,6 +137,11 @@ class _Ties:
         self._free: dict[str, float] = {}  # cores, by site
         if tie == "least-loaded":
             self._free = {name: sum(one.free("cores") for one in idle) for name, idle in sites.items()}
+
+    def next_of(self, best: dict[str, _Pair]) -> str:
+        """Of the best pairs of some sites, the site of the one with the most there."""
+        most = max([found.here for _, found in best.values()])
+        return self.next_site([name for name, (_, found) in best.items() if found.here == most])
 
     def next_site(self, names: list[str]) -> str:
         """The one of some sites that is next."""
@@ -148,6 +170,33 @@ def _idle(view: View) -> dict[str, list[ExecutorView]]:
     for executor in view.executors():
         sites.setdefault(executor.site, []).append(executor)
     return sites
+
+
+def _best_at(data: DataView, executors: list[ExecutorView], accept: Accept | None = None) -> _Pair | None:
+    """The task with the most data at a site, among those that are accepted, and an idle executor that takes it."""
+    for executor in executors[:_IDLE]:
+        found = data.best_here(executor, accept)
+        if found is not None:
+            return executor, found
+    return None
+
+
+def _taker_at(data: DataView, executors: list[ExecutorView], task: DataTask) -> _Pair | None:
+    """The first idle executor of a site that takes a task."""
+    taker = next((one for one in executors[:_LOOK] if data.has_room(one) and data.could_go(task, one)), None)
+    return (taker, data.match(task, taker)) if taker is not None else None
+
+
+def _serve_best(
+    data: DataView, sites: dict[str, list[ExecutorView]], best: dict[str, _Pair], ties: _Ties
+) -> Generator[Place, None, str]:
+    """Wish for the pair with the most of the best ones of some sites; its site."""
+    name = ties.next_of(best)
+    executor, found = best[name]
+    yield from ties.serve(found.task, executor)
+    if not data.has_room(executor):
+        sites[name].remove(executor)
+    return name
 
 
 def _drop(sites: dict[str, list[ExecutorView]], name: str, executor: ExecutorView) -> None:
