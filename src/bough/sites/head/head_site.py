@@ -21,7 +21,7 @@ from bough.sites.head.bootstrap import OWN, Archive, make_archive, only_commands
 from bough.sites.head.errands import PATIENCE, Connection, LocalConnection
 from bough.sites.head.head_relay import GIVE_UP
 from bough.sites.head.ssh_connection import SshConnection
-from bough.sites.site_kind import Checked, Surroundings
+from bough.sites.site_kind import Checked, SentFile, Surroundings
 from bough.transport.access import NO_CERTIFICATE, UNIX, Access
 
 _ROOM: Final = 100_000_000  # bytes that must be free there
@@ -114,6 +114,11 @@ class HeadSite:
                 await self._install()
                 await self._make_way()
                 self._is_ready = True
+
+    async def fetch(self, path: str, target: str, known: str) -> SentFile:
+        """Bring a file of the site's storage here."""
+        await self._reach()
+        return await self._connection.fetch({"what": "send", "key": "", "path": path, "known": known}, target)
 
     async def _reach(self) -> None:
         """Be connected; what a connection before this one had made ready is not so any more."""
