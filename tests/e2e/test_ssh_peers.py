@@ -23,6 +23,7 @@ from ssh_hosts import SshHost, need_sshd
 from workshop import Link, link
 
 import bough
+from bough.errors import TaskFailed
 
 __all__ = ["shop_folder"]  # a fixture
 MB = 1 << 20
@@ -126,6 +127,23 @@ def test_hosts_of_one_network_take_files_from_each_other(hosts: TwoHosts) -> Non
             assert hosts.listens_at(name) == {cable.there}
     hosts.until(lambda: len(hosts.staged()) == 2, "the rows")
     assert hosts.staged() == [("alpha-host", 0, SIZE), ("beta-host", SIZE, 0)]
+
+
+def test_a_file_of_a_site_without_executors_comes_by_its_connection(hosts: TwoHosts) -> None:
+    storage, data = hosts.folder / "storage.bin", os.urandom(SIZE)
+    storage.write_bytes(data)
+    os.utime(storage, (1, 1))
+    digest, name = hashlib.sha256(data).hexdigest(), f"alpha:{storage}"
+    with bough.Session(hosts.address, name="storage") as session:
+        assert [hosts.read(session, "beta", name) for _ in range(2)] == [digest, digest]
+        gone = session.command("cat {x:r}", x="alpha:/nowhere", sites=["beta"])
+        with pytest.raises(TaskFailed, match=r"/nowhere lies at alpha: .* and the server cannot: .*is not there"):
+            gone.result(PATIENCE)
+        session.command("true", sites=["alpha"]).result(PATIENCE)  # now there is an executor
+        storage.write_bytes(data[::-1])
+        assert hosts.read(session, "beta", name) == hashlib.sha256(data[::-1]).hexdigest()
+    hosts.until(lambda: len(hosts.staged()) >= 3, "the rows")
+    assert hosts.staged()[:2] == [("beta-host", 0, SIZE), ("beta-host", 0, 0)]
 
 
 def test_what_is_made_behind_a_firewall_comes_through_the_connections_of_the_server(hosts: TwoHosts) -> None:

@@ -43,6 +43,14 @@ class PilotStatus(NamedTuple):
     reason: str = ""
 
 
+class SentFile(NamedTuple):
+    """A file of a site's storage that was to be sent here."""
+
+    size: int
+    mark: str  # another one when the file changes; empty: nothing tells
+    came: bool  # False: it has the mark that was said to be known
+
+
 class SiteKind(Protocol):
     """See the module."""
 
@@ -107,6 +115,14 @@ class RestsBetweenPilots(Protocol):
 
     async def rest(self) -> None:
         """No pilot is there or asked for: end that, if the site is connected; `open` has it run again."""
+
+
+@runtime_checkable
+class SendsFiles(Protocol):
+    """A kind that can read its site's storage without an executor there."""
+
+    async def fetch(self, path: str, target: str, known: str) -> SentFile:
+        """Bring a file to a path here, unless it has this mark; SiteError when that cannot be."""
 
 
 MakeKind = Callable[[str, SiteSpec, Surroundings], SiteKind]

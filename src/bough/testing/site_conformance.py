@@ -9,13 +9,17 @@ check ends what it has started, also when it fails.
 from __future__ import annotations
 
 import asyncio
+import os
+import tempfile
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from bough.errors import SiteError
 from bough.model.sites.site_specs import PilotId
-from bough.sites.site_kind import PilotStatus, SiteKind, SubmitsMany
+from bough.sites.site_kind import PilotStatus, SendsFiles, SiteKind, SubmitsMany
 
 _PATIENCE: Final = 60.0  # seconds for something to come true
+_FILE: Final = "/etc/passwd"  # every host has it
 _MANY: Final = (PilotId(3), PilotId(4), PilotId(5))  # for kinds that can start several at once
 
 
@@ -42,6 +46,8 @@ async def check_site_kind(make: Callable[[], SiteKind]) -> None:
         assert (await kind.statuses({second: handles[second]}))[second].alive, "another pilot was cancelled as well"
         if isinstance(kind, SubmitsMany):
             await _check_many(kind, second, handles[second])
+        if isinstance(kind, SendsFiles):
+            await _check_sends(kind)
     finally:
         everything = dict.fromkeys((first, second, *_MANY), "")
         await kind.cancel(everything)
@@ -77,6 +83,21 @@ async def _check_many(kind: SiteKind, known: PilotId, handle: str) -> None:
     assert found[known] == handle, "a pilot that was submitted before was started again"
     assert len(set(found.values())) == len(found), "two pilots have one name"
     assert all(status.alive for status in await _statuses(kind, found)), "a pilot is not there"
+
+
+async def _check_sends(kind: SendsFiles) -> None:
+    """A file that every host has comes, and does not come again while it has the mark that is known."""
+    with tempfile.TemporaryDirectory() as folder:
+        target = f"{folder}/sent"
+        sent = await kind.fetch(_FILE, target, "")
+        assert sent.came, "a file did not come of which nothing was known"
+        assert os.path.getsize(target) == sent.size, "another number of bytes came than was said"
+        assert not sent.mark or not (await kind.fetch(_FILE, f"{folder}/again", sent.mark)).came, "it came again"
+        try:
+            await kind.fetch("/nowhere/x", f"{folder}/nothing", "")
+        except SiteError:
+            return
+        raise AssertionError("a file came that is not there")
 
 
 async def _until_gone(kind: SiteKind, pilots: Mapping[PilotId, str]) -> None:

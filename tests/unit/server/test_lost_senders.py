@@ -14,7 +14,7 @@ def test_pieces_of_an_executor_that_has_gone_are_waited_for_no_longer() -> None:
     async def lose() -> tuple[BaseException | None, bool, FilePiece]:
         gone, there = object(), object()
         requests = FileRequests.__new__(FileRequests)
-        requests._shell = SimpleNamespace(peers=SimpleNamespace(by_connection={}))  # type: ignore[assignment]
+        requests.site_files = SimpleNamespace(lost=lambda _: None)  # type: ignore[assignment]
         requests._tasks, requests._uploads = {}, {}
         loop = asyncio.get_running_loop()
         lost, kept, came = (loop.create_future() for _ in range(3))

@@ -101,8 +101,8 @@ class FileRequests:
         self._sources = PeerSources(shell)
         shell.on_facts.append(self._hear_submissions)
         shell.perform[AnnounceInputs] = self.announce
-        self._site_files = SiteFiles(shell)
         self._urls = UrlContents(self._files, shell.info.folder("files"), self._has_task)
+        self.site_files = SiteFiles(shell, self._files, self._urls, shell.info.folder("files"))
         self._pieces: dict[tuple[PeerConnection, int, int], asyncio.Future[FilePiece]] = {}
         self._tasks: dict[PeerConnection, set[asyncio.Task[None]]] = {}
         self._uploads: dict[tuple[PeerConnection, bytes], _Upload] = {}
@@ -152,7 +152,7 @@ class FileRequests:
             case CacheReport():
                 self._sources.reported(executor, message)
             case SiteFileSeen():
-                self._site_files.seen(executor, message)
+                self.site_files.seen(executor, message)
 
     def put(self, client: ClientPeer, message: PutPiece) -> None:
         """Take a piece of a file that commands will read."""
@@ -160,7 +160,7 @@ class FileRequests:
 
     def on_lost(self, peer: PeerConnection) -> None:
         """A peer disconnected: what was done for it ends."""
-        self._site_files.lost(peer)
+        self.site_files.lost(peer)
         for task in self._tasks.pop(peer, set()):
             task.cancel()
         for place in [place for place in self._pieces if place[0] is peer]:  # others may wait for what comes from it
@@ -246,10 +246,9 @@ class FileRequests:
 
     async def _locate_site_file(self, executor: ExecutorPeer, task: TaskOnExecutor, want: WantFile) -> FileLocated:
         """Where a file of another site's storage is to be had, which is read where that site's storage is not."""
-        seen = await self._site_files.see(want.path)
+        seen = await self.site_files.see(want.path)
         self._permissions.task_of(executor.number, want.span, want.index)  # it may have been cancelled meanwhile
         self._unreachable.discard(seen.digest)
-        self._urls.note(want.path, SeenContent(seen.digest, seen.digest, seen.size))
         return replace(await self._located(executor, task, want, seen.digest, seen.size), folder=seen.folder)
 
     # --- what is at URLs ---------------------------------------------------------------------------

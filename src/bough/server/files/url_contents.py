@@ -20,6 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
+from bough import private
 from bough.errors import UserError
 from bough.model.files import check_url, site_file
 from bough.model.ids import ExecutorId, Seconds, SpanId
@@ -77,15 +78,16 @@ class UrlContents:
 
     def content(self, url: str, mark: bytes) -> tuple[bytes, int] | None:
         """The digest and the size of what has this mark; None: that is not known."""
-        found = self._last_seen(url)
+        found = self.last_seen(url)
         return found[1:] if found is not None and mark and found.mark == mark else None
 
     def last_content(self, url: str) -> tuple[bytes, int] | None:
         """The same of what was there last: it may have changed, so this is only advice."""
-        found = self._last_seen(url)
+        found = self.last_seen(url)
         return found[1:] if found is not None else None
 
-    def _last_seen(self, url: str) -> SeenContent | None:
+    def last_seen(self, url: str) -> SeenContent | None:
+        """The same, with its mark."""
         with contextlib.suppress(ValueError):  # a line that somebody has changed
             match self._seen.get(url):
                 case ((str(mark), int(size)), digest):
@@ -152,6 +154,7 @@ class UrlContents:
 
     async def _fetch(self, url: str) -> bytes:
         path = f"{self._folder}/.part-url-{os.getpid()}-{os.urandom(8).hex()}"
+        private.make_folder(self._folder)
         try:
             found = await self._in_thread(fetch, url, path, _LONGEST)
             digest, size = await self._files.bring_in_new(path)

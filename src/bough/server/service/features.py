@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from bough import logs
+from bough.errors import SiteError
 from bough.model.ids import Seconds
 from bough.server.peer_connection import PeerConnection
 from bough.server.peers import Handler
@@ -27,6 +28,7 @@ from bough.server.service.upkeep.prometheus_text import exposition
 from bough.server.service.upkeep.retention import Retention
 from bough.server.task_requests import TaskRequests
 from bough.server.turns.shell import Shell
+from bough.sites.site_kind import SentFile
 from bough.transport.admission import PeerListener
 from bough.wire import questions
 from bough.wire.questions import Question
@@ -89,6 +91,12 @@ class Features:
     def is_cut_off(self, site: str) -> bool:
         """Whether the connection to a site, by which its executors reach us, is cut."""
         return self._pilots is not None and self._pilots.is_cut_off(site)
+
+    async def fetch(self, site: str, path: str, target: str, known: str) -> SentFile:
+        """Bring a file of a site's storage here by the server's connection to it."""
+        if self._pilots is None:
+            raise SiteError(f"it has no connection to {site}", transient=True)
+        return await self._pilots.fetch(site, path, target, known)
 
     def listen(self, listener: PeerListener, address: str, fingerprint: str) -> None:
         """The server listens for other machines: executors of sites may come there, too."""

@@ -263,6 +263,7 @@ class Service:
         self._features = Features(shell, self._numbers, where, extras, handlers.task_requests, make_peer=make_peer)
         returning.is_cut_off = self._features.is_cut_off
         handlers.answers.add(self._features.handlers)
+        handlers.reads_storage(self._features.fetch)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.end, False)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)

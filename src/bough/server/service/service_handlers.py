@@ -20,6 +20,7 @@ from bough.model.events.news import FilesIdentified, GroupClosed, PagesAdded, Wo
 from bough.model.ids import ROOT, ExecutorId, RecordId
 from bough.model.tasks import Dep, On
 from bough.server.files.file_requests import FileRequests
+from bough.server.files.site_files import ReadStorage
 from bough.server.message_handlers import MessageHandlers
 from bough.server.peer_connection import Listener, Message, PeerConnection
 from bough.server.peer_quotas import Quotas
@@ -186,6 +187,10 @@ class ServiceHandlers(MessageHandlers):
         self._from_client[PutPiece] = self._files.put
         self.answers.add({questions.Sql: self.sql_queries.ask, **self._files.handlers})
         self.relays = RelayPeers(self, shell.dirty, heartbeat)
+
+    def reads_storage(self, fetch: ReadStorage) -> None:
+        """The server has connections to sites, by which it reads files there."""
+        self._files.site_files.fetch = fetch
 
     def _make_answers(self) -> ServiceAnswers:
         return ServiceAnswers(self._shell, self._workflows, self._returning)

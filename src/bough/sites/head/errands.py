@@ -10,17 +10,21 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Sequence
 from importlib import resources
 from typing import Any, Final, NamedTuple, Protocol
 
+from bough import private
 from bough.errors import SiteError
 from bough.sites.head.far_side import MARK
+from bough.sites.site_kind import SentFile
 
 PATIENCE: Final = 30.0  # seconds for a connection, or an errand without a load
 _TOO_OLD: Final = "bough-too-old"
+_PIECE: Final = 1 << 20
 _MOST_SAID: Final = 300  # characters of what a command says
 ERRAND: Final = (  # no quote, dollar or exclamation mark in it: every shell takes it in single quotes
     f'import sys;sys.version_info<(3,11) and sys.exit("{_TOO_OLD} %d.%d"%sys.version_info[:2]);'
@@ -50,6 +54,9 @@ class Connection(Protocol):
 
     async def errand(self, request: dict[str, Any], load: bytes = b"", patience: float = PATIENCE) -> dict[str, Any]:
         """Have something done there."""
+
+    async def fetch(self, request: dict[str, Any], target: str) -> SentFile:
+        """Have a file sent from there to a path here, see `far_side.send`."""
 
     def login_words(self) -> list[str]:
         """The command by which a user opens it from a terminal; none: that is not needed."""
@@ -97,6 +104,10 @@ class LocalConnection:
         except (FileNotFoundError, PermissionError):
             found = Said(127, b"", b"")
         return read_answer(found, self.host, self.python, transient=False)
+
+    async def fetch(self, request: dict[str, Any], target: str) -> SentFile:
+        """Copy it here."""
+        return await receive([self.python, "-c", ERRAND], pack(request, b""), self.host, self.python, target)
 
     def login_words(self) -> list[str]:
         """There is nothing to do."""
@@ -163,6 +174,67 @@ async def run(argv: Sequence[str], data: bytes, patience: float, host: str) -> S
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     return Said(process.returncode or 0, out, said)
+
+
+async def receive(argv: Sequence[str], data: bytes, host: str, python: str, target: str) -> SentFile:
+    """Run an errand that sends a file, and write that to a path here; SiteError, OSError of this machine."""
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    stdin, out, said = process.stdin, process.stdout, process.stderr
+    assert stdin is not None
+    assert out is not None
+    assert said is not None
+    try:
+        with contextlib.suppress(ConnectionError, RuntimeError):
+            stdin.write(data)
+            await stdin.drain()
+        stdin.close()
+        answer = await _answer(out, said, host, python)
+        size, mark, came = int(answer["size"]), str(answer["mark"]), bool(answer["follows"])
+        if came:
+            await _receive(out, size, host, target)
+            after = await _answer(out, said, host, python)
+            mark = mark if after["mark"] == mark else ""
+        return SentFile(size, mark, came)
+    except TimeoutError:
+        raise SiteError(f"{host} has sent nothing for {PATIENCE:g} s", transient=True) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise SiteError(f"what {host} sends cannot be read: {error}") from error
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+
+
+async def _answer(out: asyncio.StreamReader, said: asyncio.StreamReader, host: str, python: str) -> dict[str, Any]:
+    """The next answer among what a process says."""
+    async with asyncio.timeout(PATIENCE):
+        while line := await out.readline():
+            if line.startswith(MARK.encode()):
+                return read_answer(Said(0, line, b""), host, python, transient=True)
+        return read_answer(Said(1, b"", await said.read(_MOST_SAID)), host, python, transient=True)
+
+
+async def _receive(out: asyncio.StreamReader, size: int, host: str, target: str) -> None:
+    """Write what comes to a new file, whose disk has room for it."""
+    loop = asyncio.get_running_loop()
+    free = shutil.disk_usage(os.path.dirname(target)).free
+    if size > free // 2:  # it is copied once more
+        raise SiteError(f"the disk of the server has no room for {size} bytes that {host} would send")
+    with open(target, "xb", opener=private.opener) as file:
+        while size:
+            async with asyncio.timeout(PATIENCE):
+                piece = await out.read(min(size, _PIECE))
+            if not piece:
+                raise SiteError(f"{host} ended before all had come", transient=True)
+            await loop.run_in_executor(None, file.write, piece)
+            size -= len(piece)
 
 
 async def _converse(process: asyncio.subprocess.Process, data: bytes) -> tuple[bytes, bytes]:

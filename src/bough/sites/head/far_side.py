@@ -42,6 +42,8 @@ _ENDING = 8.0  # seconds that a pilot has to end in good order
 _RELAY = "runpy.run_module('bough.cli.main', None, '__main__')"
 _LISTENS = 15.0  # seconds that a relay has to begin
 _LINKED = 3.0  # seconds that are waited for it to find the server
+_PIECE = 1 << 20
+_SETTLED = 2_000_000_000  # nanoseconds after which a file that is written again has another time
 _NOTED = 2.0  # seconds after which a relay's note says what is so: it looks every second
 
 
@@ -699,13 +701,49 @@ def _last_words(folder: str) -> str:
     return lines[-1][:300] if lines else ""
 
 
+# --- files of the site's storage ------------------------------------------------------------------------
+
+
+def send(request: dict[str, Any]) -> dict[str, Any]:
+    """What a file is like; unless it has the mark that is known, it follows the answer."""
+    path = request["path"]
+    size, mark = _like(path)
+    return {"size": size, "mark": mark, "follows": "" if mark and mark == request["known"] else path}
+
+
+def follow(answer: dict[str, Any], out: io.BufferedIOBase) -> None:
+    """Send the file that an answer names, and then the mark that it has by now."""
+    path = answer.get("ok", {}).get("follows")
+    if not path:
+        return
+    with open(path, "rb") as file:
+        shutil.copyfileobj(file, out, _PIECE)
+    said = json.dumps({"ok": {"mark": _like(path)[1]}})
+    out.write(f"\n{MARK}{said}\n".encode())
+
+
+def _like(path: str) -> tuple[int, str]:
+    """The bytes of a file, and what changes with it; one that was written a moment ago has no mark."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        raise Trouble(f"{path} is not there") from None
+    if not stat.S_ISREG(status.st_mode):
+        raise Trouble(f"{path} is no file, and only an executor there can send a folder")
+    if not os.access(path, os.R_OK):
+        raise Trouble(f"{path} may not be read")
+    is_settled = abs(time.time_ns() - status.st_mtime_ns) > _SETTLED
+    mark = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
+    return status.st_size, mark if is_settled else ""
+
+
 # --- the errand -----------------------------------------------------------------------------------------
 
 
 _WITH_LOAD = {"install": install, "prepare": prepare, "relay": relay}
 _DEEDS = {
     deed.__name__: deed
-    for deed in (look, start, statuses, cancel, forget, submit, ask, ended, missing, end_relay, rest_relay)
+    for deed in (look, start, statuses, cancel, forget, submit, ask, ended, missing, end_relay, rest_relay, send)
 }
 
 
@@ -725,3 +763,5 @@ def run(line: bytes, rest: io.BufferedIOBase) -> dict[str, Any]:
 if __name__ == "__main__":
     answer = run(sys.stdin.buffer.readline(), sys.stdin.buffer)  # type: ignore[arg-type]
     sys.stdout.write(f"\n{MARK}{json.dumps(answer)}\n")
+    sys.stdout.flush()
+    follow(answer, sys.stdout.buffer)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from bough.sites.head.errands import PATIENCE, Connection, LocalConnection
 from bough.sites.head.head_relay import GIVE_UP
 from bough.sites.head.ssh_connection import SshConnection
 from bough.sites.own_kinds import check_space, pilot_words, run_step
-from bough.sites.site_kind import Checked, Surroundings
+from bough.sites.site_kind import Checked, SentFile, Surroundings
 from bough.transport.access import NO_CERTIFICATE, UNIX, Access
 
 _SKEW: Final = 30.0  # seconds that clocks may differ: access and timestamps do not need more
@@ -105,6 +105,11 @@ class HeadSite:
                 await self._install()
                 await self._make_way()
                 self._is_ready = True
+
+    async def fetch(self, path: str, target: str, known: str) -> SentFile:
+        """Bring a file of the site's storage here."""
+        await self._reach()
+        return await self._connection.fetch({"what": "send", "key": "", "path": path, "known": known}, target)
 
     async def _reach(self) -> None:
         """Be connected; what a connection before this one had made ready is not so any more."""

@@ -18,7 +18,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from bough.errors import SiteError
-from bough.sites.head.errands import ERRAND, PATIENCE, Said, first_line, pack, read_answer, run
+from bough.sites.head.errands import ERRAND, PATIENCE, Said, first_line, pack, read_answer, receive, run
+from bough.sites.site_kind import SentFile
 
 _KEEP: Final = ("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3", "-o", "ConnectTimeout=20")
 _LOST: Final = 255  # the exit code of ssh when its connection was lost
@@ -155,13 +156,22 @@ class SshConnection:
 
     async def errand(self, request: dict[str, Any], load: bytes = b"", patience: float = PATIENCE) -> dict[str, Any]:
         """Have something done there, see `far_side`."""
-        command = f"exec {shlex.quote(self.python)} -c '{ERRAND}'"
-        found = await self._run(["-T", "--", self.host, command], pack(request, load), patience)
+        found = await self._run(self._errand_words(), pack(request, load), patience)
         return read_answer(found, self.host, self.python, transient=not self.is_open or found.code == _LOST)
 
+    async def fetch(self, request: dict[str, Any], target: str) -> SentFile:
+        """Have a file sent from there."""
+        argv = self._words(self._errand_words())
+        return await receive(argv, pack(request, b""), self.host, self.python, target)
+
+    def _errand_words(self) -> list[str]:
+        return ["-T", "--", self.host, f"exec {shlex.quote(self.python)} -c '{ERRAND}'"]
+
     async def _run(self, words: list[str], data: bytes, patience: float) -> Said:
-        argv = ["ssh", "-S", self._control, *_PLAIN, "-o", "ControlMaster=no", *words]
-        return await run(argv, data, patience, self.host)
+        return await run(self._words(words), data, patience, self.host)
+
+    def _words(self, words: list[str]) -> list[str]:
+        return ["ssh", "-S", self._control, *_PLAIN, "-o", "ControlMaster=no", *words]
 
     async def close(self) -> None:
         """End the connection; whoever is still connecting learns it at once."""

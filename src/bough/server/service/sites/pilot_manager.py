@@ -44,6 +44,8 @@ from bough.server.turns.shell import Shell
 from bough.sites.site_kind import (
     Checked,
     RestsBetweenPilots,
+    SendsFiles,
+    SentFile,
     SiteKind,
     Surroundings,
     TakesLogin,
@@ -230,6 +232,17 @@ class SiteDesk:
             self._is_used()
             self.look_soon()
 
+    async def fetch(self, path: str, target: str, known: str) -> SentFile:
+        """Bring a file of the site's storage here by the connection to it, which is kept for a while, too."""
+        if not isinstance(self.kind, SendsFiles):
+            raise SiteError(f"{self.name} is no site whose storage it can read", transient=True)
+        self._is_used()
+        try:
+            return await self.kind.fetch(path, target, known)
+        finally:
+            self._is_used()
+            self.look_soon()
+
     def _pause(self) -> Seconds:
         site = self._shell.queries.site(self.name)
         pilots = site.pilots if site is not None else ()
@@ -403,6 +416,13 @@ class PilotManager:
         """Whether the connection to a site was lost, and it was not reached again."""
         desk = self._desks.get(site)
         return desk is not None and (desk.is_lost or bool(desk.trouble))
+
+    async def fetch(self, site: str, path: str, target: str, known: str) -> SentFile:
+        """Bring a file of a site's storage here, unless it has this mark; SiteError when that cannot be."""
+        desk = self._desks.get(site)
+        if desk is None:
+            raise SiteError(f"it has no connection to {site}", transient=True)
+        return await desk.fetch(path, target, known)
 
     def listens_at(self, address: str, fingerprint: str) -> None:
         """Where the server listens for other machines; said before the first site is opened."""
