@@ -20,6 +20,7 @@ Call = Callable[..., tuple[int, str, str]]
         (("two-mark", "--full"), "always runs as a whole"),
         (("jole", "--full"), "always runs as a whole"),
         (("jole", "--cores", "2"), "leave --cores out"),
+        (("two-mark", "--store", "kept"), "leave --store out"),
         (("storage-affinity", "--cores", "-4"), "--cores is -4; it must be a whole number >= 1"),
         (("storage-affinity", "--cores", "0"), "--cores is 0"),
         (("storage-affinity", "--quick", "--full"), "exclude each other"),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
 
 from msgspec import Meta
 
+from bough.cli.campaign_stores import campaign_store
 from bough.cli.option_values import count, path_name
 from bough.cli.output import Output
 from bough.cli.simulation_tables import (
@@ -87,6 +88,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seeds", type=int, metavar="N", help="runs of each policy, with other dice (1)")
     parser.add_argument("--parallel", type=int, metavar="N", help="simulate on N cores at once, as a workflow of Bough")
+    parser.add_argument(
+        "--store",
+        metavar="FOLDER",
+        help="with --parallel: keep what was simulated here, and go on with it after a kill",
+    )
     parser.add_argument("--noise", type=float, metavar="X", help="times differ from the file's, by 10%% for 0.1")
     parser.add_argument(
         "--information",
@@ -203,15 +209,14 @@ def _report(args: argparse.Namespace, workload: Workload, platform: Platform) ->
         **_options(args),
     )
     if args.parallel is None:
+        _refuse(args, ("store",), "--store is of simulations beside each other: give --parallel N")
         return once()
-    import tempfile
-
     from bough.api.session.session import Session
 
     cores = within("--parallel", args.parallel, _Cores)
     with (
-        tempfile.TemporaryDirectory(prefix="bough-simulate-") as folder,
-        Session(name="simulate", store=folder, cores=cores, reuse="never") as session,
+        campaign_store(args.store) as folder,
+        Session(name="simulate", store=folder, cores=cores, reuse="resume" if args.store else "never") as session,
     ):
         return once(session=session)
 
@@ -233,7 +238,7 @@ def _draw(
 def _replay(args: argparse.Namespace, output: Output) -> int:
     _refuse(args, ("file", "workload", "platform", "cores"), "--replay takes tasks and hosts from the run that was")
     _refuse(args, ("args", "seconds", "noise", "information"), "--replay takes times from the run that was")
-    _refuse(args, ("seeds", "parallel"), "--replay throws no dice: each policy has one run")
+    _refuse(args, ("seeds", "parallel", "store"), "--replay throws no dice: each policy has one run")
     _refuse(args, ("provisioning",), "--replay asks for no pilots: executors come when they came")
     from bough.analysis.replayed_runs import actual_bars, predict, predicted_bars, recorded_run
 

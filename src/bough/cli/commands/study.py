@@ -9,13 +9,13 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated
 
 from msgspec import Meta
 
 from bough.analysis.picture_folder import make_picture_folder
+from bough.cli.campaign_stores import campaign_store
 from bough.cli.output import Output, table_lines
 from bough.errors import UserError
 from bough.model.bounds import within
@@ -46,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--full", action="store_true", help="of a study of many simulations: all of them, which may take hours"
     )
     parser.add_argument("--cores", type=int, metavar="N", help="of such a study: run it on N cores (default: all)")
+    parser.add_argument(
+        "--store", metavar="FOLDER", help="of such a study: keep what was done here, and go on with it after a kill"
+    )
     parser.add_argument("--list", action="store_true", help="say which studies there are")
     parser.add_argument("--pictures", metavar="FOLDER", default="", help="draw the figures into this folder")
 
@@ -87,15 +90,16 @@ def _refuse_needless(args: argparse.Namespace) -> None:
     is_campaign = args.name in studies.STUDIES and studies.STUDIES[args.name].is_campaign
     if args.full and not is_campaign:
         raise UserError(f"--full: the study {args.name!r} always runs as a whole")
+    for option in ("cores", "store"):
+        if getattr(args, option) is not None and not is_campaign:
+            raise UserError(f"--{option}: the study {args.name!r} is no campaign of simulations; leave --{option} out")
     if args.cores is not None:
-        if not is_campaign:
-            raise UserError(f"--cores: the study {args.name!r} is no campaign of simulations; leave --cores out")
         within("--cores", args.cores, _Cores)
 
 
 def _run_study(args: argparse.Namespace) -> StudyResult:
     """A campaign that takes minutes, or is given cores, is a workflow of ours; all else runs here."""
-    if not studies.STUDIES[args.name].is_campaign or (args.quick and args.cores is None):
+    if not studies.STUDIES[args.name].is_campaign or (args.quick and args.cores is None and args.store is None):
         return studies.run(args.name, quick=args.quick)
     from rich.console import Console
     from rich.progress import track
@@ -103,7 +107,7 @@ def _run_study(args: argparse.Namespace) -> StudyResult:
     from bough.api.session.session import Session
 
     with (
-        tempfile.TemporaryDirectory(prefix="bough-study-") as folder,
+        campaign_store(args.store) as folder,
         Session(name=f"study-{args.name}", store=folder, cores=args.cores) as session,
     ):
 
