@@ -61,7 +61,7 @@ def test_tasks_run_where_they_may() -> None:
     ]
     work = Workload("w", [SimulatedTask(f"t{n}", 1.0, **wish) for n, wish in enumerate(wishes)])  # type: ignore[arg-type]
     hosts = [host for _, host in sorted(trace(work, PLATFORM, "fifo"))]
-    assert [host[:3] for host in hosts] == ["b1", "sim", "b1", "sim", "b1", "a2"]
+    assert [host[:3] for host in hosts] == ["b1", "c-1", "b1", "c-1", "b1", "a2"]
     arrays = {item.needs for item in work.submission(arrays=True).items}  # type: ignore[union-attr]
     assert len(arrays) == len(wishes)
 
