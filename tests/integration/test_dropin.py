@@ -489,8 +489,11 @@ def test_a_future_of_others_that_fails_or_is_cancelled_is_told(shared: Session) 
     with pytest.raises(NotRun, match="CancelledError"):
         shared.submit(str, gone).result(PATIENCE)
     never = shared.submit(str, Future())
+    depends = shared.submit(str, never)
     assert never.cancel()
     assert never.cancelled()
+    with pytest.raises(NotRun, match="it waits for <task"):
+        depends.result(PATIENCE)
 
 
 def test_a_session_waits_for_futures_of_others_at_its_end(here: Path) -> None:

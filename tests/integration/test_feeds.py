@@ -21,7 +21,7 @@ import bough
 from bough.api.futures.feed_elements import FeedElements
 from bough.api.session.session import Session
 from bough.api.submit import feeds
-from bough.errors import UserError
+from bough.errors import InvalidWorkload, UserError
 from bough.model.events.news import Retry
 from bough.model.tasks import Dep, On
 
@@ -169,6 +169,71 @@ def test_a_feed_that_is_kept_is_an_array_like_any_other(shared: Session) -> None
     assert feed[12_345].result() == 24_690
     assert feed[5:8].results() == [10, 12, 14]
     assert feed.results() == [x * 2 for x in range(20_000)]
+
+
+def test_who_iterates_over_a_feed_that_is_kept_gets_also_what_comes_later(shared: Session) -> None:
+    go = threading.Event()
+
+    def slowly() -> Iterator[int]:
+        yield 1
+        go.wait(PATIENCE)
+        yield 2
+
+    tasks = iter(shared.feed(lambda x: x, slowly()))
+    assert next(tasks).result(PATIENCE) == 1
+    assert not go.is_set()
+    go.set()
+    assert [task.result() for task in tasks] == [2]
+
+
+def test_a_generator_may_wait_for_the_results_of_what_it_gave(shared: Session) -> None:
+    results: list[int] = []
+    told = threading.Condition()
+
+    def from_those_before() -> Iterator[int]:
+        yield 1
+        for count in range(1, 6):
+            with told:
+                assert told.wait_for(lambda count=count: len(results) >= count, PATIENCE)  # type: ignore[misc]
+            yield results[-1] * 2
+
+    for value in shared.feed(lambda x: x + 1, from_those_before(), keep=False):
+        with told:
+            results.append(value)
+            told.notify()
+    assert results == [2, 5, 11, 23, 47, 95]
+
+
+def broken() -> Iterator[int]:
+    yield 1
+    raise KeyError("mine")
+
+
+def test_what_a_generator_raises_is_raised_by_who_iterates_over_its_feed(shared: Session) -> None:
+    tasks = iter(shared.feed(lambda x: x, broken()))
+    assert next(tasks).result() == 1
+    with pytest.raises(KeyError, match="mine"):
+        next(tasks)
+
+
+def test_what_a_generator_raises_is_not_lost_if_nobody_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KeyError, match="mine"), Session(name="raises", cores=1) as session:
+        session.feed(lambda x: x, broken(), keep=False)
+    with Session(name="reports", cores=1, on_failure="report") as session:
+        session.feed(lambda x: x, broken(), name="numbers")
+    assert "bough: no more items came for the feed 1 (numbers): KeyError: 'mine'" in capsys.readouterr().err
+    with Session(name="sees", cores=1) as session, pytest.raises(KeyError):
+        session.feed(lambda x: x, broken()).wait_all()
+
+
+def test_what_tasks_make_is_refused_among_the_items_of_a_command(shared: Session, tmp_path: Path) -> None:
+    made = shared.command("echo 1 > {o:w}", o=tmp_path / "made.txt")
+    for text in ("cat {i:r}", "echo {i}"):
+        with pytest.raises(InvalidWorkload, match="cannot read what tasks make"):
+            shared.feed(text, [{"i": made}]).wait_all()
 
 
 def test_what_depends_on_a_feed_finds_its_values_in_the_store(shared: Session) -> None:

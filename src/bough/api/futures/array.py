@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, overload
 from bough.api.futures import observed
 from bough.api.futures.observed import WatchedRecord
 from bough.api.futures.task import PENDING, Task
-from bough.errors import BadValue, NotPicklable, UserError
+from bough.errors import BadValue, NotPicklable, UserError, WrongType
 from bough.model.states import ENDED, OPEN, TaskState
 from bough.model.tasks import Dep
 from bough.model.texts.plurals import counted
@@ -277,6 +277,8 @@ class TaskList(Array):
         """Add a task, or submit a command and add it; returns the task."""
         if self._adder is None:
             return super().add(what)
+        if isinstance(what, Array):
+            raise WrongType("add takes a task or a command; s.array([*a, *b]) joins arrays")
         if isinstance(what, Task):
             if options:
                 raise UserError("add: a task that is submitted already takes no options")

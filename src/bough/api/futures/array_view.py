@@ -106,6 +106,21 @@ class ArrayView(Array):
             return (Dep(On.ARRAY, record),) if len(self) or self._elements.is_open else ()
         return tuple(Dep(On.TASK, record, index) for index in self._indices)
 
+    def tasks(self) -> Iterator[Task]:
+        """The tasks in order, whatever iterating the array itself gives; of a feed also those to come."""
+        elements = self._elements
+        if self._indices is None and (elements.is_open or elements.feed_error is not None):
+            return self._fed_tasks()
+        return super().tasks()
+
+    def _fed_tasks(self) -> Iterator[Task]:
+        elements, position = self._elements, 0
+        elements.registry.may_wait()
+        while elements.wait_for_length(position + 1, None):
+            yield self[position]
+            position += 1
+        self._check_feed()
+
     @property
     def is_command(self) -> bool:
         """Whether its tasks are commands."""
@@ -362,6 +377,7 @@ def _is_run(indices: Sequence[int]) -> bool:
 def _check_feed(elements: ArrayElements, indices: Sequence[int] | None) -> None:
     """Raise what the generator raised that fed an array."""
     if elements.feed_error is not None and indices is None:
+        elements.is_feed_error_seen = True
         raise elements.feed_error
 
 

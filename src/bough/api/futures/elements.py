@@ -76,6 +76,7 @@ class ArrayElements:
         self.is_open = False  # more elements may come
         self.is_shared = False  # used by more than an iteration over its values, which must not cancel it then
         self.feed_error: BaseException | None = None  # what the generator that feeds it raised
+        self.is_feed_error_seen = False  # the script has got it
         self._starts: list[int] = []  # of `_spans`, which are sorted by it
         self._spans: list[tuple[int, TasksSucceeded | TasksFailed]] = []  # (stop, what was said of [start, stop))
         self._running: dict[int, TasksRunning] = {}  # by start

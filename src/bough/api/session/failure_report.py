@@ -27,6 +27,7 @@ from bough.model.texts.plurals import counted
 from bough.model.texts.terminal_text import harmless_name
 
 if TYPE_CHECKING:
+    from bough.api.futures.elements import ArrayElements
     from bough.api.futures.progress import Progress
     from bough.api.futures.task_registry import TaskRegistry, Unseen
 
@@ -145,6 +146,15 @@ def tell(report: FailureReport) -> None:
     """Print it, if there is somewhere to print."""
     with contextlib.suppress(OSError, ValueError, AttributeError):  # it is closed, or there is none
         sys.stderr.write(report.text())
+        sys.stderr.flush()
+
+
+def tell_broken_feed(elements: ArrayElements) -> None:
+    """Say that what feeds an array has raised something."""
+    error = elements.feed_error
+    what = harmless_name(f"{number_of(elements.record)} ({elements.name}): {type(error).__name__}: {error}")
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(f"bough: no more items came for the feed {cut(what)}\n")
         sys.stderr.flush()
 
 

@@ -14,7 +14,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from functools import partial
 from types import TracebackType
@@ -267,6 +267,7 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         self.known: dict[int, Task | ArrayElements] = {}  # tasks and arrays of other sessions that were found
         self._existing: ExistingWork | None = None  # what the workflow held when this session joined it
         self._feeds: list[RunningFeed] = []
+        self._broken_feeds: list[ArrayElements] = []  # those whose generator raised something
         self._submitted: list[int] = []
         self._closing = threading.Lock()
         self.is_shut = False  # takes no more work
@@ -587,13 +588,22 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
             self.close_and_detach()
         else:
             self.shutdown(wait=True)
+            broken = next(self._unseen_feeds(), None)
+            if broken is not None and broken.feed_error is not None and self.on_failure == "raise":
+                raise broken.feed_error
             failures = self._failures()
             if failures is not None:
                 raise failures from None
 
     def tell_failures(self) -> None:
         """Tell the failures that the script did not look at, unless that was done, or is not wanted."""
-        if self.on_failure == "ignore" or launch.defaults().tells_failures or not self.registry.has_unseen:
+        if self.on_failure == "ignore":
+            return
+        for elements in self._unseen_feeds():
+            from bough.api.session.failure_report import tell_broken_feed
+
+            tell_broken_feed(elements)
+        if launch.defaults().tells_failures or not self.registry.has_unseen:
             return
         from bough.api.session.failure_report import FailureReport, tell
 
@@ -601,6 +611,10 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         if report.failed > self._told_failures:
             self._told_failures = report.failed
             tell(report)
+
+    def _unseen_feeds(self) -> Iterator[ArrayElements]:
+        """The feeds that ended early, and the script has not heard why."""
+        return (elements for elements in self._broken_feeds if not elements.is_feed_error_seen)
 
     def _failures(self) -> WorkflowFailed | None:
         """What the `with` block is to raise."""
@@ -836,6 +850,8 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
     def feed_ended(self, feed: RunningFeed, elements: ArrayElements) -> None:
         """A feed takes no more from its generator."""
         self._feeds.remove(feed)
+        if elements.feed_error is not None:
+            self._broken_feeds.append(elements)
         self.registry.forget_ended(elements)
 
     def deferral_ended(self, deferral: RunningFeed) -> None:

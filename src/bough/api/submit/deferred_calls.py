@@ -38,6 +38,7 @@ class DeferredCall:
         self._send = send
         self._left = 0
         self._is_over = False
+        self._is_sent = False
         self._lock = threading.Lock()
         self.sent: Future[None] = Future()  # done once the server has the call, or never will
 
@@ -65,6 +66,7 @@ class DeferredCall:
         try:
             if registry.tasks.pop(task.record, None) is not None:  # else it was cancelled, or the session is over
                 registry.progress.added(task.group, -1)
+                self._is_sent = True  # or the registry is told that it could not be
                 try:
                     self._send()
                 except BoughError as error:
@@ -79,6 +81,8 @@ class DeferredCall:
             if self._is_over:
                 return
             self._is_over = True
+        if not self._is_sent:
+            self._session.registry.unsent.add(self._task.record)  # the server will never know it
         self._session.registry.deferred.pop(self._task.record, None)
         self.sent.set_result(None)  # calls that take its value are submitted now
         self._session.deferral_ended(self)

@@ -1,11 +1,13 @@
 """Open arrays that a generator feeds, endless or not, in constant memory.
 
 The generator runs in a thread of its own. It waits while too many tasks have not ended, or have results that were not
-taken. What earlier runs have done of a feed is read again beside the generator, a few pages at a time: an element is
-reused if the same function was fed the same argument at the same place.
+taken. A second thread sends what it gave while it takes its time for the next item: it may wait for other things, also
+for the results of the items before. What earlier runs have done of a feed is read again beside the generator, a few
+pages at a time: an element is reused if the same function was fed the same argument at the same place.
 
-Rules: what the generator raises ends the array, and the next use of `wait_all` or of an iterator raises it. What is
-held does not grow with the length of the feed, so places are compared, and nothing is looked for elsewhere.
+Rules: what the generator raises ends the array, and the next use of `wait_all` or of an iterator raises it; if there
+is none, the end of the session's `with` block does. What is held does not grow with the length of the feed, so places
+are compared, and nothing is looked for elsewhere.
 """
 
 from __future__ import annotations
@@ -115,7 +117,7 @@ def _as_they_are(rows: list[Any], _: int) -> list[Any]:
 
 
 class Feed:
-    """The thread that reads a generator into an open array."""
+    """The threads that read a generator into an open array."""
 
     def __init__(  # noqa: PLR0917 -- what `start_feed` has gathered
         self,
@@ -133,13 +135,17 @@ class Feed:
         self._prepare = prepare
         self._earlier = earlier  # what earlier runs have done of it
         self._window = _Window()
-        self._error: BaseException | None = None  # what the generator raised
+        self._rows: deque[Any] = deque()  # items that were not sent yet
+        self._sending = threading.Lock()  # held while they are
+        self._has_some = threading.Event()  # there are some
+        self._has_ended = False
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bough-feed", daemon=True)
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
+        threading.Thread(target=self._send_late, name="bough-feed-late", daemon=True).start()
 
     def stop(self) -> None:
         """Take no more from the generator."""
@@ -158,14 +164,27 @@ class Feed:
     def _run(self) -> None:
         error: BaseException | None = None
         try:
-            while self._has_room():
-                rows = self._gather()
-                if not rows:
-                    break
-                self._send(rows)
+            while self._has_room() and self._gather():
+                self._flush()
         except BaseException as found:  # noqa: BLE001 - the user's generator may raise anything; its array tells
             error = found
+        try:
+            self._flush()  # what it gave before
+        except BaseException as found:  # noqa: BLE001 - of two errors the first is told
+            error = error or found
         self._end(error)
+
+    def _send_late(self) -> None:
+        """Send what has waited for others for long enough, though the generator has not given the next item."""
+        while not self._has_ended:
+            if not self._rows:
+                self._has_some.wait()
+                self._has_some.clear()
+            time.sleep(GATHER)
+            try:
+                self._flush(is_late=True)
+            except BaseException as error:  # noqa: BLE001 - an item that cannot be sent; the array tells
+                self._end(error)
 
     def _has_room(self) -> bool:
         elements, window = self._elements, self._window
@@ -180,23 +199,29 @@ class Feed:
             )
             return elements.is_open and not self._stopped.is_set()
 
-    def _gather(self) -> list[Any]:
-        """The next items: as many as come quickly."""
-        if self._error is not None:
-            raise self._error
-        rows: list[Any] = []
-        append, clock = rows.append, time.monotonic
+    def _gather(self) -> bool:
+        """Take the next items, as many as come quickly; False: there are no more."""
+        rows, append, clock, stopped = self._rows, self._rows.append, time.monotonic, self._stopped.is_set
         until = clock() + GATHER
-        try:
-            for item in self._items:
-                append(item)
-                if len(rows) >= PAGE or clock() >= until or self._stopped.is_set():
-                    break
-        except BaseException as error:
-            self._error = error
-            if not rows:
-                raise
-        return rows
+        for item in self._items:
+            append(item)
+            count = len(rows)
+            if count == 1:
+                self._has_some.set()
+            if count >= PAGE or clock() >= until or stopped():
+                return True
+        return False
+
+    def _flush(self, *, is_late: bool = False) -> None:
+        pending = self._rows
+        with self._sending:
+            if is_late:  # the generator may add to them meanwhile
+                rows = [pending.popleft() for _ in range(len(pending))]
+            else:
+                rows = list(pending)
+                pending.clear()
+            if rows and not self._has_ended:
+                self._send(rows)
 
     def _send(self, rows: list[Any]) -> None:
         elements = self._elements
@@ -215,6 +240,11 @@ class Feed:
         self._session.connection.add_pages(RecordId(elements.record), pages, size, last=False, reuse=reuse)
 
     def _end(self, error: BaseException | None) -> None:
+        with self._sending:
+            if self._has_ended:
+                return
+            self._has_ended = True
+        self._has_some.set()
         elements = self._elements
         was_open = elements.is_open
         if error is not None:

@@ -284,7 +284,7 @@ class CommandPlan:
         """A parameter's value with tasks replaced by the paths of their files."""
         if isinstance(value, Array):
             return [self.given(name, task) for task in value.tasks()]
-        if isinstance(value, list | tuple) and any(map(_brings_task, value)):
+        if isinstance(value, list | tuple) and any(map(brings_task, value)):
             items: list[Any] = []
             for item in value:  # an array among them stands for its tasks
                 items += item.tasks() if isinstance(item, Array) else (item,)
@@ -321,7 +321,7 @@ class CommandPlan:
     def with_paths(self, space: Space) -> Space:
         """A space in which tasks are replaced by the paths of their files."""
         if isinstance(space, Axis):
-            if _may_hold_tasks(space.values) and any(map(_brings_task, space.values)):
+            if may_hold_tasks(space.values) and any(map(brings_task, space.values)):
                 name, before = space.names[0], len(self.tasks)
                 paths = Axis(name, [self.given(name, value) for value in space.values])
                 if self.is_read(name):  # each element waits for the file it reads, not for all of them
@@ -394,14 +394,14 @@ def _is_task(value: object) -> bool:
     return hasattr(type(value), "outputs") and hasattr(type(value), "result")
 
 
-def _brings_task(value: object) -> bool:
+def brings_task(value: object) -> bool:
     """Whether a value stands for files of tasks, or holds some that do."""
     if isinstance(value, list | tuple):
-        return any(map(_brings_task, value))
+        return any(map(brings_task, value))
     return _is_task(value) or isinstance(value, OutputPath | Array)
 
 
-def _may_hold_tasks(values: Sequence[object]) -> bool:
+def may_hold_tasks(values: Sequence[object]) -> bool:
     """A quick look, because there may be millions."""
     return isinstance(values, Array) or (
         isinstance(values, list | tuple)

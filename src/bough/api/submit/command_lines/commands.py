@@ -28,6 +28,8 @@ from bough.api.submit.arrays import ArrayParts, array_length, send_array
 from bough.api.submit.command_lines.command_plan import (
     PlannedCommand,
     PlannedSweep,
+    brings_task,
+    may_hold_tasks,
     plan_command,
     plan_sweep,
     read_around,
@@ -57,6 +59,7 @@ _OF_FEEDS = (
     *("put", "store", "get"),
 )
 _NO_NAME = frozenset("({[!<>|&;\"'-")  # a word that begins with one of these names no program
+_NO_TASKS = "feed: its commands cannot read what tasks make, nor write under other names; submit them with sweep"
 _SLOT = re.compile(r"\{([^\W\d]\w*)[^{}]*\}")
 
 
@@ -446,16 +449,14 @@ def open_command_array(
 
     def prepare(items: list[Any], start: int) -> list[Any]:
         rows = [(*_row(item, names), *fixed) for item in items]
-        _check_site_files(planned.template, rows, settings)
-        _check_transfers(planned.template, rows, start)
+        _refuse_tasks(rows)
+        _refuse_site_files(planned.template, rows)
         declared = session.files.declare_array(
             record, f"{name} {number_of(record)}", planned.template, rows, clash=clash, start=start
         )
         if declared.renamed or declared.after or declared.element_after:
             session.files.withdraw(record)
-            raise InvalidWorkload(
-                "feed: its commands cannot read what tasks make, nor write under other names; submit them with sweep"
-            )
+            raise InvalidWorkload(_NO_TASKS)
         if session.is_remote:
             sent.update(session.upload(declared.external, name))
         if declared.writes:
@@ -468,6 +469,12 @@ def open_command_array(
 
     travels = session.is_remote and (declares_files(planned.template) or planned.reads)
     return elements, prepare, manifest if travels else None
+
+
+def _refuse_tasks(rows: list[tuple[Any, ...]]) -> None:
+    """A command that is fed waits for nothing: no task can be among its values."""
+    if any(may_hold_tasks(row) and any(map(brings_task, row)) for row in rows):
+        raise InvalidWorkload(_NO_TASKS)
 
 
 def _file_names(said: Mapping[str, Any]) -> list[object]:
