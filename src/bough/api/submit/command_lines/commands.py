@@ -450,7 +450,7 @@ def open_command_array(
     def prepare(items: list[Any], start: int) -> list[Any]:
         rows = [(*_row(item, names), *fixed) for item in items]
         _refuse_tasks(rows)
-        _refuse_site_files(planned.template, rows)
+        _check_site_files(planned.template, rows, settings)
         declared = session.files.declare_array(
             record, f"{name} {number_of(record)}", planned.template, rows, clash=clash, start=start
         )
