@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import queue
+import threading
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 from bough.errors import SiteError
 from bough.executor.files import url_fetching
 from bough.executor.files.host_cache import HostCache
-from bough.executor.files.transfer_protocol import FetchUrl, LookUrl
+from bough.executor.files.transfer_protocol import FetchUrl, LookUrl, UrlFetched, UrlSeen
 from bough.executor.files.url_fetching import UrlFetching
 from bough.executor.files.url_marks import UrlMarks
 from bough.movers import remote_files
@@ -116,3 +118,58 @@ def test_a_protocol_that_this_host_does_not_speak_is_for_the_server(cache: HostC
     seen = UrlFetching(cache).seen(LookUrl(1, "nope://h/x"))
     assert seen.unable
     assert "Protocol not known: nope" in seen.error
+
+
+class SlowServer:
+    """In the place of what is at URLs: what is called slow stands still until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go = threading.Event()
+        self.begun: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.said: queue.SimpleQueue[int] = queue.SimpleQueue()
+        monkeypatch.setattr(url_fetching, "look", self._wait)
+        monkeypatch.setattr(url_fetching, "fetch", self._wait)
+
+    def _wait(self, url: str, path: str = "", most: int = 0) -> RemoteFile:
+        self.begun.put(url)
+        if "slow" in url:
+            self.go.wait(60)
+        if path:
+            Path(path).write_bytes(url.encode())
+        return RemoteFile(len(url), "mark")
+
+    def hear(self, said: UrlSeen | UrlFetched, *, is_new: bool = False) -> None:
+        self.said.put(said.number)
+
+
+def test_servers_that_stand_still_hold_up_nothing_that_a_task_waits_for(
+    cache: HostCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, fetching = SlowServer(monkeypatch), UrlFetching(cache)
+    for number in range(1, 9):
+        fetching.look(LookUrl(number, f"http://slow/{number}", early=True), slow.hear)
+        fetching.fetch(FetchUrl(number + 10, f"http://slow/{number}", early=True), slow.hear)
+    fetching.fetch(FetchUrl(30, "http://h/early", early=True), slow.hear)
+    fetching.look(LookUrl(31, "http://h/x"), slow.hear)
+    assert slow.said.get(timeout=60) == 31
+    fetching.fetch(FetchUrl(32, "http://h/x"), slow.hear)
+    assert slow.said.get(timeout=60) == 32
+    fetching.fetch(FetchUrl(30, "http://h/early"), slow.hear)  # now a task waits for it
+    assert slow.said.get(timeout=60) == 30
+    slow.go.set()
+    assert sorted(slow.said.get(timeout=60) for _ in range(16)) == [*range(1, 9), *range(11, 19)]
+
+
+def test_what_is_being_fetched_early_is_not_fetched_twice_when_a_task_waits_for_it(
+    cache: HostCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, fetching = SlowServer(monkeypatch), UrlFetching(cache)
+    fetching.fetch(FetchUrl(1, "http://slow/x", early=True), slow.hear)
+    assert slow.begun.get(timeout=60) == "http://slow/x"
+    fetching.fetch(FetchUrl(1, "http://slow/x"), slow.hear)
+    fetching.look(LookUrl(2, "http://h/y"), slow.hear)
+    assert slow.said.get(timeout=60) == 2
+    slow.go.set()
+    assert slow.said.get(timeout=60) == 1
+    assert slow.begun.get(timeout=60) == "http://h/y"
+    assert slow.begun.empty()
