@@ -125,6 +125,17 @@ class UrlFarm:
         until(lambda: len(self.sql(text)) == count, "the rows")
         return [tuple(row[column] for column in columns) for row in self.sql(text)]
 
+    def hosts_with(self, sha256: str) -> int:
+        """How many of the hosts have a file of that content in their cache."""
+        return sum(
+            any(
+                hashlib.sha256(path.read_bytes()).hexdigest() == sha256
+                for path in cache.iterdir()
+                if len(path.name) == 64
+            )
+            for cache in self.folder.rglob("bough-contents-*")
+        )
+
     def pids(self) -> dict[str, int]:
         found = json.loads(self.service.bough("executor", "list", "--json", "--server", self.service.socket))
         return {name: int(one["pid"]) for one in found for name in one["named"]}
@@ -274,6 +285,139 @@ def test_members_of_a_relay_that_read_one_url_cause_one_fetch(
         assert [task.result(120).stdout.split() for task in tasks] == [[digest], [digest]]
     assert farm.asked("GET slow.bin") == 1
     assert sorted(farm.staging(2)) == [(0, 0, 4 * MB, 0, 0, 1), (0, 4 * MB, 0, 0, 1, 0)]
+
+
+# --- before their tasks begin --------------------------------------------------------------------------
+
+
+class Gate:
+    """Tasks that end when it is open."""
+
+    def __init__(self, farm: UrlFarm) -> None:
+        self.farm = farm
+        self.path = farm.folder / "gate"
+        self.begun = farm.folder / "begun"
+
+    def open(self) -> None:
+        self.path.touch()
+
+    def busy(self, session: bough.Session, *numbers: int) -> list[bough.Task]:
+        """One task that runs, on each of some hosts."""
+        text = f"touch '{self.begun}'-{{n}}; until [ -e '{self.path}' ]; do sleep 0.05; done"
+        tasks = [session.command(text, n=at, resources={f"h{number}": 1}) for at, number in enumerate(numbers)]
+        until(lambda: all(Path(f"{self.begun}-{at}").exists() for at in range(len(numbers))), "the busy ones")
+        return tasks
+
+
+@linked
+def test_what_the_next_tasks_read_at_urls_travels_while_others_run_and_once_for_all_hosts(
+    farms: list[UrlFarm], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    farm = begin(farms, tmp_path, monkeypatch)
+    digest, size = write(farm.files, "slow.bin", os.urandom(4 * MB)), 4 * MB
+    for number in (1, 2):
+        farm.executor(number)
+    farm.service.await_executors(2)
+    gate = Gate(farm)
+    with bough.Session(farm.service.socket, name="early", reuse="never") as s:
+        busy = gate.busy(s, 1, 2)
+        tasks = [farm.read(s, number, "slow.bin") for number in (1, 2)]
+        until(lambda: farm.asked("HEAD slow.bin") >= 3, "the looks of both, and that of the one that fetches")
+        (farm.files / "go").touch()
+        until(lambda: farm.hosts_with(digest) == 2, "both caches")
+        assert farm.asked("GET slow.bin") == 1
+        assert not any(task.done() for task in busy)
+        gate.open()
+        assert [task.result(120).stdout.split() for task in tasks] == [[digest], [digest]]
+        assert farm.asked("GET slow.bin") == 1
+        found = [row for row in farm.staging(4) if any(row)]  # the busy ones have nothing
+        assert sorted(found) == [(0, 0, size, 0, 0, 1), (0, size, 0, 0, 1, 0)]  # counted as what it was
+
+
+@linked
+def test_a_url_that_changes_after_it_came_early_is_fetched_anew(
+    farms: list[UrlFarm], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    farm = begin(farms, tmp_path, monkeypatch)
+    early = write(farm.files, "f.bin", os.urandom(MB))
+    farm.executor(1)
+    farm.service.await_executors(1)
+    gate = Gate(farm)
+    with bough.Session(farm.service.socket, name="changes", reuse="never") as s:
+        gate.busy(s, 1)
+        task = farm.read(s, 1, "f.bin")
+        until(lambda: farm.hosts_with(early) == 1, "the cache")
+        changed = write(farm.files, "f.bin", os.urandom(MB))
+        gate.open()
+        assert task.result(120).stdout.split() == [changed]
+
+
+@linked
+def test_a_url_that_stands_still_or_is_gone_while_it_comes_early_holds_up_nothing_else(
+    farms: list[UrlFarm], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    farm = begin(farms, tmp_path, monkeypatch)
+    slow, quick = write(farm.files, "slow.bin", os.urandom(MB)), write(farm.files, "quick.bin", os.urandom(MB))
+    ours = write(farm.service.here, "ours.bin", os.urandom(MB))
+    farm.executor(1, "--cores", "4")
+    farm.service.await_executors(1)
+    gate = Gate(farm)
+    with bough.Session(farm.service.socket, name="stalls", reuse="never", on_failure="ignore") as s:
+        gate.busy(s, 1, 1, 1, 1)
+        stalls, gone = farm.read(s, 1, "slow.bin"), farm.read(s, 1, "gone.bin")
+        until(lambda: farm.asked("GET slow.bin") == 1 and farm.asked("HEAD gone.bin") >= 1, "the early ones")
+        good = farm.read(s, 1, "quick.bin")
+        beside = s.command("sha256sum {x:r} | cut -c 1-64", x="ours.bin", resources={"h1": 1})
+        until(lambda: farm.hosts_with(quick) == farm.hosts_with(ours) == 1, "what comes early after them")
+        assert farm.asked("GET quick.bin") == 1
+        gate.open()
+        assert good.result(120).stdout.split() == [quick]
+        assert beside.result(120).stdout.split() == [ours]
+        assert "gone.bin is not there" in str(gone.exception(120))
+        assert not stalls.done()
+        (farm.files / "go").touch()
+        assert stalls.result(120).stdout.split() == [slow]
+        assert farm.asked("GET slow.bin") == 1
+
+
+@linked
+def test_a_task_does_not_wait_for_ever_for_what_stands_still_on_its_way_to_another_host(
+    farms: list[UrlFarm], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    farm = begin(farms, tmp_path, monkeypatch)
+    digest = write(farm.files, "slow.bin", os.urandom(MB))
+    for number in (1, 2):
+        farm.executor(number)
+    farm.service.await_executors(2)
+    gate = Gate(farm)
+    with bough.Session(farm.service.socket, name="elsewhere", reuse="never") as s:
+        gate.busy(s, 1)
+        farm.read(s, 1, "slow.bin")
+        until(lambda: farm.asked("GET slow.bin") == 1, "the early one")
+        runs = farm.read(s, 2, "slow.bin")
+        until(lambda: farm.asked("GET slow.bin") == 2, "its own fetch", 60)
+        (farm.files / "go").touch()
+        assert runs.result(120).stdout.split() == [digest]
+        gate.open()
+
+
+def test_a_session_of_its_own_fetches_for_tasks_that_wait(here: Path, server: MarkedServer, tmp_path: Path) -> None:
+    url, gate = server.begin(), tmp_path / "gate"
+    gate.touch()
+    text = "sha256sum {x:r} | cut -c 1-64; until [ -e {gate} ]; do sleep 0.02; done"
+    for number in range(4):
+        write(server.folder, f"{number}.bin", os.urandom(1000))
+    with bough.Session(name="waits", reuse="never", cores=1) as s:
+        for _ in range(20):  # now they are known to be short, so that some may wait at the executor
+            s.command(text, x=f"{url}/0.bin", gate=str(gate)).result(60)
+        gate.unlink()
+        tasks = [s.command(text, x=f"{url}/{number}.bin", gate=str(gate)) for number in range(1, 4)]
+        until(lambda: server.asked["GET", "2.bin"] == 1, "the second one's input")
+        assert not tasks[0].done()
+        gate.touch()
+        for task in tasks:
+            task.result(60)
+    assert [server.asked["GET", f"{number}.bin"] for number in range(4)] == [1, 1, 1, 1]
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")

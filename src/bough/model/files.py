@@ -116,6 +116,11 @@ def is_url(path: str) -> bool:
     return ":/" in path and (_URL.match(path) is not None or _OF_SITE.match(path) is not None)
 
 
+def is_remote(path: str) -> bool:
+    """Whether a name is a URL that has to be brought; a file of a site is used where it lies."""
+    return is_url(path) and not site_file(path)[0]
+
+
 def site_file(path: str) -> tuple[str, str]:
     """The site and the path there of a name such as alpha:/data/x; two empty texts for any other name."""
     found = _OF_SITE.match(path) if ":/" in path else None

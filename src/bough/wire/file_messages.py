@@ -48,6 +48,7 @@ class WantFile(msgspec.Struct, frozen=True, array_like=True, tag="want"):
     """An executor needs an input of a span's task: the file of that absolute path at the submitter, or at that URL.
 
     An executor that has fetched what is at a URL says it once more, with the content: then the server knows it, too.
+    What is at a URL it also wants for tasks that were announced to it: these have no span there (0), but a record.
     """
 
     request: Count
@@ -55,6 +56,8 @@ class WantFile(msgspec.Struct, frozen=True, array_like=True, tag="want"):
     index: Count
     path: FilePath
     url: UrlState | None = None  # of a URL; None: it cannot look there, the server is to fetch it
+    early: bool = False  # the task has not begun: nobody who runs a task waits long for what is brought for it
+    record: RecordId = RecordId(0)  # of a task that was announced, and is not here
 
 
 class PeerHint(msgspec.Struct, frozen=True, array_like=True):
@@ -89,11 +92,13 @@ class FileLocated(msgspec.Struct, frozen=True, array_like=True, tag="loc"):
 
 
 class InputsAnnounced(msgspec.Struct, frozen=True, array_like=True, tag="soon"):
-    """To an executor: a task that may come next reads these contents; bring them, if there is nothing better to do."""
+    """To an executor: a task that may come next reads this; bring it, if there is nothing better to do."""
 
     record: RecordId
     index: Count
     contents: Annotated[list[tuple[Digest, Count]], Meta(max_length=1000)]
+    urls: Annotated[list[FilePath], Meta(max_length=1000)] = []
+    run: Count = 0  # where the directory of this workflow is seen, contents are read in their places; 0: it has none
 
 
 class SeeSiteFile(msgspec.Struct, frozen=True, array_like=True, tag="see"):

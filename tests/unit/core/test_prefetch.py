@@ -35,6 +35,20 @@ class Announcing(DataBench):
             if isinstance(fact, facts.Placed):
                 self.went.update({(fact.record, index): fact.executor for index in range(fact.start, fact.stop)})
 
+    def run_timers(self, seconds: float) -> int:
+        """Let time pass; turns are taken when the machine asked for them, and no others. How many there were."""
+        end, turns = self.bench.now + seconds, 0
+        while (due := self.machine.next_timer) is not None and due <= end:
+            self.wait(max(0.0, due - self.bench.now))
+            turns += 1
+        self.bench.now = end
+        return turns
+
+    def settle(self) -> None:
+        """Wait until all have been looked at: after one for whom there is nothing the others wait a moment."""
+        for _ in range(8):
+            self.wait(MOMENT)
+
 
 def busy(policy: str = "bough", executors: int = 2) -> Announcing:
     """Executors of one core, each with a task."""
@@ -58,6 +72,36 @@ def test_each_busy_executor_hears_of_another_task_once_it_was_busy_for_a_moment(
     for _ in range(5):
         shop.wait(MOMENT)
     assert len(shop.announced) == 2  # one for each core, and not again
+
+
+def test_executors_that_were_busy_before_anything_declared_inputs_hear_of_it_too() -> None:
+    shop = Announcing()
+    shop.executor(1)
+    shop.bench.submit(task(1))
+    shop.submit(11, "a")
+    shop.wait(MOMENT)
+    assert shop.announced == [(1, 11)]
+
+
+def test_what_becomes_ready_while_there_was_nothing_to_announce_is_not_forgotten() -> None:
+    """Nothing else happens: the machine wants to be asked again by itself."""
+    shop = busy(executors=3)
+    shop.wait(MOMENT)
+    shop.submit(11, "a")
+    shop.run_timers(1.0)
+    shop.submit(12, "b")
+    shop.wait(0.001)
+    shop.submit(13, "c")
+    shop.run_timers(1.0)
+    assert sorted(record for _, record in shop.announced) == [11, 12, 13]
+
+
+def test_everybody_is_looked_at_also_if_there_is_nothing_for_the_first_and_then_nobody_is() -> None:
+    shop = busy(executors=4)
+    shop.cache(4, "a")
+    shop.submit(11, "a", "b")
+    assert shop.run_timers(5.0) < 12
+    assert shop.announced == [(4, 11)]
 
 
 def test_what_becomes_ready_while_all_are_busy_is_announced_too() -> None:
@@ -133,6 +177,53 @@ def test_what_was_announced_to_an_executor_that_is_gone_is_announced_to_another(
     for _ in range(4):
         shop.wait(MOMENT)
     assert (3 - whose, 11) in shop.announced
+
+
+# --- where places are sites ----------------------------------------------------------------------------
+
+
+def two_sites() -> Announcing:
+    """Two sites of two hosts each, all busy: 1 and 2 at the first, the latter for longer, 3 and 4 at the second."""
+    shop = Announcing("storage-affinity")
+    for number in (2, 1, 3, 4):
+        shop.executor(number, site="one" if number < 3 else "two")
+        shop.submit(number, f"own{number}")
+        shop.wait(0.001)
+    assert {record: whose for (record, _), whose in shop.went.items()} == {1: 1, 2: 2, 3: 3, 4: 4}
+    return shop
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_site_that_has_the_most_hears_of_a_task_first_by_the_executor_that_was_busy_longest(is_shared: bool) -> None:
+    shop = two_sites()
+    shop.cache(4, "a", shared=is_shared)
+    shop.submit(11, "a", "more")
+    shop.submit(12, "elsewhere")
+    shop.settle()
+    assert sorted(shop.announced) == [(2, 12), (3, 11)]
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_what_another_host_of_its_site_or_the_shared_store_has_is_brought_to_the_host(is_shared: bool) -> None:
+    shop = two_sites()
+    shop.cache(4, "a", shared=is_shared)
+    shop.submit(11, "a")
+    shop.settle()
+    assert shop.announced == [(3, 11)]
+    shop.cache(2, "b")
+    shop.submit(12, "b")  # is kept for the one whose host has it, without a word
+    shop.settle()
+    assert shop.announced == [(3, 11)]
+
+
+def test_announcements_change_no_decision_of_storage_affinity() -> None:
+    """It never waits for the place that a task was announced to."""
+    shop = two_sites()
+    shop.submit(11, "a")
+    shop.settle()
+    assert shop.announced == [(2, 11)]
+    shop.end(4)
+    assert shop.went[11, 0] == 4
 
 
 @pytest.mark.parametrize("policy", ["fifo"])

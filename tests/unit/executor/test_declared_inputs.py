@@ -26,9 +26,9 @@ def loose(reads: dict[str, bytes]) -> RunSpan:
     return RunSpan(1, 1, 0, 1, 1, Kind.COMMAND, b"", payload=encode_call(call))  # type: ignore[arg-type]
 
 
-def test_a_loose_command_says_what_it_reads_and_urls_are_left_to_others() -> None:
-    run = loose({"/w/a": b"", "s3://bucket/b": b"", "/w/c": b"d" * 32})
-    assert DeclaredInputs({}).of(run, 0) == ["/w/a", "/w/c"]
+def test_a_loose_command_says_what_it_reads_but_for_files_of_a_site() -> None:
+    run = loose({"/w/a": b"", "s3://bucket/b": b"", "/w/c": b"d" * 32, "alpha:/data/d": b""})
+    assert DeclaredInputs({}).of(run, 0) == ["/w/a", "s3://bucket/b", "/w/c"]
     assert DeclaredInputs({}).of(run, 1) == []
 
 

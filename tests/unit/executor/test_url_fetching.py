@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import queue
+import threading
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,8 @@ import pytest
 from bough.errors import SiteError
 from bough.executor.files.caches.host_cache import HostCache
 from bough.executor.files.caches.url_marks import UrlMarks
-from bough.executor.files.transfers.transfer_protocol import FetchUrl, LookUrl
+from bough.executor.files.transfers import url_fetching
+from bough.executor.files.transfers.transfer_protocol import FetchUrl, LookUrl, UrlFetched, UrlSeen
 from bough.executor.files.transfers.url_fetching import UrlFetching
 from bough.movers import remote_files
 from bough.movers.remote_files import RemoteFile
@@ -135,3 +138,58 @@ def test_a_file_of_the_site_is_copied_and_known_by_its_mark(tmp_path: Path) -> N
     assert folder.mark == b""
     for path, why in (("/nowhere", "/nowhere is not there at alpha"), ("/dev/zero", "neither a file nor a folder")):
         assert why in fetching.fetched(FetchUrl(5, f"alpha:{path}"))[0].error
+
+
+class SlowServer:
+    """In the place of what is at URLs: what is called slow stands still until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go = threading.Event()
+        self.begun: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.said: queue.SimpleQueue[int] = queue.SimpleQueue()
+        monkeypatch.setattr(url_fetching, "look", self._wait)
+        monkeypatch.setattr(url_fetching, "fetch", self._wait)
+
+    def _wait(self, url: str, path: str = "", most: int = 0) -> RemoteFile:
+        self.begun.put(url)
+        if "slow" in url:
+            self.go.wait(60)
+        if path:
+            Path(path).write_bytes(url.encode())
+        return RemoteFile(len(url), "mark")
+
+    def hear(self, said: UrlSeen | UrlFetched, *, is_new: bool = False) -> None:
+        self.said.put(said.number)
+
+
+def test_servers_that_stand_still_hold_up_nothing_that_a_task_waits_for(
+    cache: HostCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, fetching = SlowServer(monkeypatch), UrlFetching(cache)
+    for number in range(1, 9):
+        fetching.look(LookUrl(number, f"http://slow/{number}", early=True), slow.hear)
+        fetching.fetch(FetchUrl(number + 10, f"http://slow/{number}", early=True), slow.hear)
+    fetching.fetch(FetchUrl(30, "http://h/early", early=True), slow.hear)
+    fetching.look(LookUrl(31, "http://h/x"), slow.hear)
+    assert slow.said.get(timeout=60) == 31
+    fetching.fetch(FetchUrl(32, "http://h/x"), slow.hear)
+    assert slow.said.get(timeout=60) == 32
+    fetching.fetch(FetchUrl(30, "http://h/early"), slow.hear)  # now a task waits for it
+    assert slow.said.get(timeout=60) == 30
+    slow.go.set()
+    assert sorted(slow.said.get(timeout=60) for _ in range(16)) == [*range(1, 9), *range(11, 19)]
+
+
+def test_what_is_being_fetched_early_is_not_fetched_twice_when_a_task_waits_for_it(
+    cache: HostCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, fetching = SlowServer(monkeypatch), UrlFetching(cache)
+    fetching.fetch(FetchUrl(1, "http://slow/x", early=True), slow.hear)
+    assert slow.begun.get(timeout=60) == "http://slow/x"
+    fetching.fetch(FetchUrl(1, "http://slow/x"), slow.hear)
+    fetching.look(LookUrl(2, "http://h/y"), slow.hear)
+    assert slow.said.get(timeout=60) == 2
+    slow.go.set()
+    assert slow.said.get(timeout=60) == 1
+    assert slow.begun.get(timeout=60) == "http://h/y"
+    assert slow.begun.empty()

@@ -11,15 +11,17 @@ import pytest
 
 from bough.executor.files.caches.host_cache import HostCache
 from bough.executor.files.caches.url_marks import UrlMarks
-from bough.executor.files.staging.staging_requests import StagingRequest
+from bough.executor.files.staging.staging_requests import AnnouncedTask, StagingRequest
 from bough.executor.files.staging.url_inputs import UrlInputs
 from bough.executor.files.transfers.transfer_protocol import FetchUrl, LookUrl, UrlFetched, UrlSeen
 from bough.executor.worker_protocol import StageInputs
-from bough.model.ids import SpanId
-from bough.wire.file_messages import DIGEST, UrlState
+from bough.model.ids import RecordId, SpanId
+from bough.wire.file_messages import DIGEST, InputsAnnounced, UrlState
 
 URL = "http://h/x"
 MARK = b"m" * 16
+WORKER: Any = object()
+ANNOUNCED = InputsAnnounced(RecordId(7), 0, [], [URL])
 
 
 class Rig:
@@ -37,7 +39,11 @@ class Rig:
             transfers=SimpleNamespace(order=self.orders.append),
             new_number=lambda: next(self.numbers),
         )
-        self.urls = UrlInputs(contents, self._ask, self._got, self._fail, alone=alone)
+        self.room = 100  # bytes for tasks that may come
+        self.urls = UrlInputs(contents, self._ask, self._got, self._fail, self._may_come, alone=alone)
+
+    def _may_come(self, task: AnnouncedTask, size: int) -> bool:
+        return size <= self.room
 
     def _ask(self, request: StagingRequest, url: str) -> None:
         seen = request.urls.get(url)
@@ -51,7 +57,16 @@ class Rig:
 
     def look(self, mark: bytes = MARK, *, local: bool = False, size: int = 4, fresh: bool = False) -> StagingRequest:
         """A task that has looked at the URL."""
-        request = StagingRequest(None, StageInputs(0, SpanId(1), next(self.numbers), [URL], [URL] if fresh else []))
+        return self.looked(WORKER, mark, local=local, size=size, fresh=fresh)
+
+    def looked(
+        self, worker: Any, mark: bytes = MARK, *, local: bool = False, size: int = 4, fresh: bool = False
+    ) -> StagingRequest:
+        """What a worker, or a task that waits for one (None), wants."""
+        request = StagingRequest(worker, StageInputs(0, SpanId(1), next(self.numbers), [URL], [URL] if fresh else []))
+        return self.saw(request, mark, local=local, size=size)
+
+    def saw(self, request: StagingRequest, mark: bytes = MARK, *, local: bool = False, size: int = 4) -> StagingRequest:
         self.urls.look(request, URL)
         self.urls.hear([UrlSeen(self.orders[-1].number, mark, size, local)])
         return request
@@ -184,8 +199,77 @@ def test_a_session_of_its_own_asks_nobody(tmp_path: Path) -> None:
 @pytest.mark.parametrize("alone", [True, False])
 def test_what_this_host_cannot_look_at_is_for_the_server_if_there_is_one(tmp_path: Path, alone: bool) -> None:
     rig = Rig(tmp_path, alone=alone)
-    request = StagingRequest(None, StageInputs(0, SpanId(1), 1, [URL]))
+    request = StagingRequest(WORKER, StageInputs(0, SpanId(1), 1, [URL]))
     rig.urls.look(request, URL)
     rig.urls.hear([UrlSeen(rig.orders[-1].number, error="needs fsspec", unable=True)])
     assert rig.asked == ([] if alone else [(request, None)])
     assert [error for _, error, _ in rig.failed] == (["needs fsspec"] if alone else [])
+
+
+# --- before their tasks begin --------------------------------------------------------------------------
+
+
+def test_what_comes_early_is_pinned_for_a_task_that_waits_here_and_not_for_one_that_may_come(tmp_path: Path) -> None:
+    waits_here = StagingRequest(None, StageInputs(0, SpanId(1), 0, [URL]))
+    for one, is_pinned in ((waits_here, True), (AnnouncedTask(ANNOUNCED), False)):
+        rig = Rig(tmp_path / str(is_pinned))
+        request = rig.saw(one)
+        rig.urls.fetch(request, URL)
+        assert [order.early for order in rig.orders] == [True, True]
+        assert not rig.urls.is_awaited()
+        content = rig.come()
+        assert rig.asked[-1] == (request, UrlState(MARK, *content))
+        assert request.fetched == {URL}
+        assert rig.cache.has(*content)
+        assert rig.cache.is_pinned(content[0]) is is_pinned
+
+
+@pytest.mark.parametrize("what", ["no mark", "no size", "gone", "unable", "no caches"])
+def test_what_could_not_be_known_again_or_cannot_be_had_waits_for_its_task(tmp_path: Path, what: str) -> None:
+    rig = Rig(tmp_path)
+    if what == "no caches":
+        rig.urls.fetch(rig.looked(None), URL, fresh=True)
+    elif what in {"gone", "unable"}:
+        rig.urls.look(StagingRequest(None, StageInputs(0, SpanId(1), 1, [URL])), URL)
+        rig.urls.hear([UrlSeen(rig.orders[-1].number, error="it is not there", unable=what == "unable")])
+    else:
+        rig.looked(None, b"" if what == "no mark" else MARK, size=-1 if what == "no size" else 4)
+    assert rig.fetches == 0
+    assert len(rig.asked) == (what == "no caches")
+    assert rig.failed == []
+    assert not rig.urls.is_awaited()
+
+
+def test_a_task_that_may_come_has_no_more_than_there_is_room_for(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.saw(AnnouncedTask(ANNOUNCED), size=101)
+    assert rig.asked == []
+    rig.saw(AnnouncedTask(ANNOUNCED), size=100)
+    assert len(rig.asked) == 1
+
+
+def test_a_task_that_begins_joins_what_comes_early_and_that_is_hurried(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    early = rig.looked(None)
+    rig.urls.fetch(early, URL)
+    number = rig.orders[-1].number
+    late = rig.look()
+    assert len(rig.asked) == 1  # the server need not be asked
+    assert rig.orders[-1] == FetchUrl(number, URL)  # the same, and not early any more
+    assert rig.urls.is_awaited()
+    rig.urls.drop(lambda one: one is early)
+    content = rig.come()
+    assert rig.asked[-1] == (late, UrlState(MARK, *content))
+    assert late.fetched == {URL}
+
+
+def test_who_waits_for_an_early_fetch_that_fails_has_a_try_of_its_own(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.urls.fetch(rig.looked(None), URL)
+    late = rig.look()
+    for number in range(2):
+        assert rig.failed == []
+        rig.urls.hear([UrlFetched(rig.orders[-1].number, error="it stands still", of_site=True)])
+        assert rig.orders[-1].early is False
+        assert rig.fetches == 3, number
+    assert rig.failed == [(late, "it stands still", True)]

@@ -6,6 +6,10 @@ ready, and goes wherever the policy sends it. Since its data is soon where it wa
 sends it there. No task is announced to two executors at once, and an executor has no more announced to it than would
 fill its cores.
 
+Where places are sites (Storage Affinity), what a site's hosts and its shared store have counts, as it does for the
+policy; among a site's executors the one that has been busy the longest hears first, since it is likely the next to be
+free. It brings what its own host lacks. If another one of the site gets the task, it has the bytes near by.
+
 Rules: it is advice: no fact is written. Executors whose tasks are so short that they ask again within the moment cost
 one entry in a table; the look at ready tasks is bounded. Without declared inputs, or with a policy that does not look
 at data, nothing of it is done.
@@ -38,10 +42,18 @@ def announce(state: State, affinity: AffinityIndex, now: Seconds, orders: list[O
             cores = max(unit.work.needs.cores, 0.01)
             announcements.note(unit.key, executor, cores)
             room -= cores
-            if not unit.total or here < unit.total:
+            if not _is_all_there(affinity, unit, executor, here):
                 files = tuple([FileId(file) for file in files_read(unit.work, unit.element)])
                 orders.append(AnnounceInputs(executor.id, RecordId(unit.work.id), unit.element, files))
         announcements.satisfied(executor)
+
+
+def _is_all_there(affinity: AffinityIndex, unit: Unit, executor: ExecutorRecord, here: int) -> bool:
+    """Whether a task finds all of its input on an executor's host; `here`: how much of it is at the place."""
+    if not unit.total or here < unit.total:
+        return False
+    host = affinity.data.host_of(executor) if affinity.by_site else None
+    return host is None or all(affinity.data.holds(content, host.number) for content in affinity.contents_of(unit))
 
 
 def _next_for(state: State, affinity: AffinityIndex, executor: ExecutorRecord) -> tuple[Unit, int] | None:

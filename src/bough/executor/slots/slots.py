@@ -62,6 +62,7 @@ from bough.executor.worker_protocol import (
     WorkerStop,
 )
 from bough.model.events.news import WorkFailed, WorkObserved, WorkReturned, WorkStarted, WorkStopped, WorkSucceeded
+from bough.model.files import is_url
 from bough.model.ids import BlobId, RecordId, Seconds, SpanId
 from bough.model.monitoring.observations import Fired
 from bough.model.outcomes import Cause, Failure, ResultFile
@@ -399,7 +400,7 @@ class Slots:
             self._hand_in_advance()
         if self._preloader is not None and not self._preloader.has_finished:
             self._preloader.give_way(self._is_full())
-        if self._staging.directories:
+        if self._staging.directories or self._staging.url_runs:
             self._bring_early()
 
     def _hand_in_advance(self) -> None:
@@ -413,7 +414,10 @@ class Slots:
                 self._hand(slot, needs)
 
     def _bring_early(self) -> None:
-        """Have inputs brought of what begins next: of spans that wait, and of the next element of those that run."""
+        """Have inputs brought of what begins next: of spans that wait, and of the next element of those that run.
+
+        Where the directory is seen these are URLs, if the workflow has some.
+        """
         if self._inputs is None:
             from bough.executor.files.staging.declared_inputs import DeclaredInputs
 
@@ -422,11 +426,13 @@ class Slots:
         for slot in self._slots.values():
             number, index = slot.current()
             runs += [(held.run, index + 1 if held.number == number else held.next) for held in slot.held]
+        staging = self._staging
         for run, index in runs:
-            element = (run.span, index)
-            if run.run in self._staging.directories and index < run.stop and element not in self._looked_at:
+            element, is_far = (run.span, index), run.run in staging.directories
+            if (is_far or run.run in staging.url_runs) and index < run.stop and element not in self._looked_at:
                 self._looked_at.add(element)
-                self._staging.bring_early(run.span, index, self._inputs.of(run, index))
+                paths = self._inputs.of(run, index)
+                staging.bring_early(run.span, index, paths if is_far else list(filter(is_url, paths)))
 
     def _forget_early(self, now: float) -> None:
         """What is not here any more needs no inputs."""
@@ -557,7 +563,8 @@ class Slots:
                     slot.send([InputsStaged(news.number, news.index, {}, error, lost=news.paths[0])])
                     return
                 held = next((held for held in slot.held if held.run.span == news.span), None)
-                self._staging.bring_inputs(slot, news, held.run.record if held is not None else 0)
+                names = (held.run.record, held.run.run) if held is not None else (0, 0)
+                self._staging.bring_inputs(slot, news, *names)
             case StoreOutputs():
                 self._staging.outputs.store(slot, news)
             case ElementBegan():

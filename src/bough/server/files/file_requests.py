@@ -33,7 +33,7 @@ from bough.model.events.news import (
     WorkSucceeded,
 )
 from bough.model.events.orders import AnnounceInputs
-from bough.model.files import hidden_path, is_url, site_file, unpack_manifest
+from bough.model.files import hidden_path, is_remote, is_url, site_file, unpack_manifest
 from bough.model.ids import ExecutorId, FileId, RecordId, Seconds, number_of
 from bough.model.outcomes import Detail, Output
 from bough.model.tasks import Dep, Item, Kind, On, Page
@@ -85,6 +85,30 @@ _ASK_AGAIN: Seconds = 10.0  # after which one that waits for what another fetche
 _PULLS = 1 << 40  # requests of the server's own are numbered from here
 _MOST_FILES = 10_000  # outputs told in one answer
 _MOST_ANNOUNCED = 1000  # inputs of a task that are brought early
+_REMEMBERED = 64  # announced tasks of an executor, which keeps no more of them either
+
+
+class AnnouncedTasks:
+    """Tasks that were announced to executors and read something at URLs: the latest of each."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[ExecutorId, dict[tuple[RecordId, int], None]] = {}
+
+    def note(self, executor: ExecutorId, record: RecordId, index: int) -> None:
+        """A task is announced."""
+        mine = self._tasks.setdefault(executor, {})
+        mine.pop((record, index), None)
+        mine[record, index] = None
+        if len(mine) > _REMEMBERED:
+            del mine[next(iter(mine))]
+
+    def has(self, executor: ExecutorId, record: RecordId, index: int) -> bool:
+        """Whether an executor may ask for what a task reads."""
+        return (record, index) in self._tasks.get(executor, ())
+
+    def lost(self, executor: ExecutorId) -> None:
+        """An executor disconnected."""
+        self._tasks.pop(executor, None)
 
 
 class InputLost(Exception):
@@ -101,6 +125,7 @@ class FileRequests:
         self._sources = PeerSources(shell)
         shell.on_facts.append(self._hear_submissions)
         shell.perform[AnnounceInputs] = self.announce
+        self._announced = AnnouncedTasks()
         self._urls = UrlContents(self._files, shell.info.folder("files"), self._has_task)
         self.site_files = SiteFiles(shell, self._files, self._urls, shell.info.folder("files"))
         self._pieces: dict[tuple[PeerConnection, int, int], asyncio.Future[FilePiece]] = {}
@@ -174,6 +199,7 @@ class FileRequests:
         """An executor disconnected, or was silent for too long: nobody is sent to it."""
         self._sources.gone(executor)
         self._urls.lost(executor)
+        self._announced.lost(executor)
 
     def _begin(self, peer: PeerConnection, work: Coroutine[Any, Any, None]) -> None:
         task = self._shell.loop.create_task(self._contained(peer, work))
@@ -191,13 +217,15 @@ class FileRequests:
 
     async def _locate(self, executor: ExecutorPeer, want: WantFile) -> None:
         try:
-            task = self._permissions.task_of(executor.number, want.span, want.index)
-            if site_file(want.path)[0]:
+            task = self._task_of(executor.number, want)
+            if site_file(want.path)[0] and not want.record:
                 self._permissions.check_url(task, want.path)
                 answer = await self._locate_site_file(executor, task, want)
             elif is_url(want.path) and want.url is not None:
                 self._permissions.check_url(task, want.path)
                 answer = await self._locate_url(executor, task, want, want.url)
+            elif want.record:
+                raise UserError("of a task that was announced, only what is at URLs can be asked for")
             else:
                 answer = await self._locate_file(executor, task, want)
         except InputLost as error:
@@ -205,6 +233,15 @@ class FileRequests:
         except (BoughError, OSError) as error:
             answer = FileLocated(want.request, error=f"{want.path}: {os_error_text(error)}")
         executor.connection.send(answer)
+
+    def _task_of(self, executor: ExecutorId, want: WantFile) -> TaskOnExecutor:
+        """The task for which an executor wants something; UserError when it is not with it, nor was announced to it."""
+        if not want.record:
+            return self._permissions.task_of(executor, want.span, want.index)
+        is_known = self._announced.has(executor, want.record, want.index)
+        if not is_known or not self._shell.queries.can_find(want.record):
+            raise UserError("the task was not announced to this executor, or is over")
+        return self._permissions.task(want.record, want.index)
 
     async def _locate_file(self, executor: ExecutorPeer, task: TaskOnExecutor, want: WantFile) -> FileLocated:
         files, permissions = self._files, self._permissions
@@ -257,7 +294,8 @@ class FileRequests:
         self, executor: ExecutorPeer, task: TaskOnExecutor, want: WantFile, seen: UrlState
     ) -> FileLocated:
         """Where what an executor has seen at a URL is to be had: from others, or from there."""
-        me = Fetcher(executor.number, want.span, want.index)
+        early = want.early or want.record > 0
+        me = Fetcher(executor.number, want.span, want.index, task.record, early)
         if len(seen.digest) == DIGEST:
             await self._note_fetched(me, want.path, seen)
             return await self._located(executor, task, want, seen.digest, seen.size, is_there=True)
@@ -269,12 +307,12 @@ class FileRequests:
             known = self._urls.content(want.path, seen.mark)
             if known is not None and self._is_to_be_had(executor, *known):
                 return await self._located(executor, task, want, *known)
-            if self._urls.begin(want.path, seen.mark, me):
+            if self._urls.begin(want.path, seen.mark, me, self._shell.loop.time()):
                 return FileLocated(want.request, fetch=True)
             if self._shell.loop.time() > until:
                 return FileLocated(want.request, again=True)
             await self._urls.wait(want.path, seen.mark)
-            self._permissions.task_of(*me)  # it may have been cancelled meanwhile
+            self._task_of(executor.number, want)  # it may have been cancelled meanwhile
 
     async def _note_fetched(self, fetcher: Fetcher, url: str, seen: UrlState) -> None:
         """An executor has fetched what is at a URL. It has reported the content before."""
@@ -286,8 +324,10 @@ class FileRequests:
         self._urls.end(url, fetcher)
 
     def _has_task(self, one: Fetcher) -> bool:
-        """Whether an executor still has the task for which it fetches something."""
-        return self._shell.queries.attempt_of(*one) is not None
+        """Whether an executor still has the task for which it fetches something, or may get it."""
+        if not one.span:
+            return self._announced.has(one.executor, one.record, one.element)
+        return self._shell.queries.attempt_of(one.executor, one.span, one.element) is not None
 
     def _is_to_be_had(self, executor: ExecutorPeer, digest: bytes, size: int) -> bool:
         """Whether an executor can have a content from others than its origin."""
@@ -308,32 +348,42 @@ class FileRequests:
     def announce(self, order: AnnounceInputs) -> None:
         """Tell a busy executor what a task that may come next reads."""
         executor = self._shell.peers.executors.get(order.executor)
-        if executor is not None and not executor.shared and not executor.is_relay:
+        if executor is not None and not executor.is_relay:
             self._begin(executor.connection, self._announce(executor, order))
 
     async def _announce(self, executor: ExecutorPeer, order: AnnounceInputs) -> None:
-        files, queries = self._files, self._shell.queries
+        queries = self._shell.queries
         if not queries.can_find(order.record):
             return
         contents: list[tuple[bytes, int]] = []
         try:
             task = self._permissions.task(order.record, order.index)
-            if task.run not in executor.directories_sent and task.spec.kind is not Kind.FUNCTION:
-                return  # it may see them where they lie
             always = self._permissions.always_sent(task)
-            for path in queries.file_paths(task.run, order.files[:_MOST_ANNOUNCED]):
-                if is_url(path) or path in always:
-                    continue
-                found = self._permissions.digest_of(task, path)
-                digest = found if found is not None else await self._bring_in(task, path)
-                size = await files.size(digest)
-                if size >= 0:
-                    contents.append((digest, size))
-                    self._identify(task.run, [(path, digest, size)])
+            every = queries.file_paths(task.run, order.files[:_MOST_ANNOUNCED])
+            paths = [path for path in every if path not in always]
+            urls = [path for path in paths if is_remote(path)] if queries.uses_caches else []
+            is_function = task.spec.kind is Kind.FUNCTION
+            if not executor.shared and (is_function or task.run in executor.directories_sent):
+                contents = await self._contents_of(task, [path for path in paths if not is_url(path)])
         except (BoughError, OSError):
             return  # it is said when the task begins
-        if contents:
-            executor.connection.send(InputsAnnounced(order.record, order.index, contents))
+        if urls:
+            self._announced.note(executor.number, order.record, order.index)
+        if contents or urls:
+            run = 0 if is_function else task.run
+            executor.connection.send(InputsAnnounced(order.record, order.index, contents, urls, run))
+
+    async def _contents_of(self, task: TaskOnExecutor, paths: Iterable[str]) -> list[tuple[bytes, int]]:
+        """What some inputs of a task hold, as far as it is here or at hosts: digests and sizes."""
+        contents: list[tuple[bytes, int]] = []
+        for path in paths:
+            found = self._permissions.digest_of(task, path)
+            digest = found if found is not None else await self._bring_in(task, path)
+            size = await self._files.size(digest)
+            if size >= 0:
+                contents.append((digest, size))
+                self._identify(task.run, [(path, digest, size)])
+        return contents
 
     async def _is_in_place(self, run: int, output: Output) -> bool:
         """Whether a kept output could be read from its place, and is here now."""

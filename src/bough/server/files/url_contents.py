@@ -5,10 +5,11 @@ has fetches it, and says what it is; the others wait for it, and take it from it
 fsspec the server fetches.
 
 Rules: a URL that tells the same of itself as before is not fetched again, not even for the next server of the store;
-one without a mark is. What an executor says counts only for a URL that a task with it declares. Who fetches is known by
-its task: when that is not with the executor any more, the next one fetches. The server fetches from other machines
-only: what lies on its own disk is not reached by a URL. Its own environment has the credentials, and threads of its own
-do it, so that a slow server elsewhere holds up nothing else.
+one without a mark is. What an executor says counts only for a URL that a task with it declares, or one that was
+announced to it. Who fetches is known by its task: when that is not with the executor any more, the next one fetches. A
+task that runs waits a moment and no longer for what another executor brings early, before its task begins. The server
+fetches from other machines only: what lies on its own disk is not reached by a URL. Its own environment has the
+credentials, and threads of its own do it, so that a slow server elsewhere holds up nothing else.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import contextlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from typing import Any, NamedTuple, TypeVar
 
 from bough import private
 from bough.errors import UserError
 from bough.model.files import check_url, site_file
-from bough.model.ids import ExecutorId, Seconds, SpanId
+from bough.model.ids import ExecutorId, RecordId, Seconds, SpanId
 from bough.movers.remote_files import fetch, is_local, look
 from bough.server.files.stored_files import StoredFiles
 from bough.stores.folder.kept_digests import KeptDigests
@@ -32,6 +34,7 @@ _AT_ONCE = 8  # fetches of the server
 _MOST_FETCHES = 10_000  # of executors that are remembered
 _LONGEST = 10 << 30  # bytes of a file that does not say how many it has
 _LOOK: Seconds = 1.0  # between looks whether somebody still fetches what others wait for
+PATIENCE: Seconds = 10.0  # of a task that runs with what is brought early elsewhere
 T = TypeVar("T")
 
 
@@ -44,11 +47,17 @@ class SeenContent(NamedTuple):
 
 
 class Fetcher(NamedTuple):
-    """The element of a span for which an executor fetches."""
+    """The task for which an executor fetches; `span` 0: it was announced, and is not there."""
 
     executor: ExecutorId
     span: SpanId
     element: int
+    record: RecordId
+    early: bool = False  # the task does not run yet
+
+    def is_for(self, other: Fetcher) -> bool:
+        """Whether another one fetches for the same task, maybe before that was placed, or ran."""
+        return (self.executor, self.record, self.element) == (other.executor, other.record, other.element)
 
 
 class _UrlFetch:
@@ -57,6 +66,16 @@ class _UrlFetch:
     def __init__(self, fetcher: Fetcher) -> None:
         self.fetcher = fetcher
         self.over = asyncio.Event()
+        self.awaited = inf  # since when a task that runs waits for it
+
+    def may_be_left_to(self, other: Fetcher, now: Seconds) -> bool:
+        """Whether somebody else who wants it waits for this one."""
+        if self.fetcher.is_for(other):
+            return False
+        if not self.fetcher.early or other.early:
+            return True
+        self.awaited = min(self.awaited, now)
+        return now < self.awaited + PATIENCE
 
 
 class UrlContents:
@@ -99,10 +118,10 @@ class UrlContents:
         if seen.mark:
             self._seen.note(url, (seen.mark.hex(), seen.size), seen.digest)
 
-    def begin(self, url: str, mark: bytes, fetcher: Fetcher) -> bool:
+    def begin(self, url: str, mark: bytes, fetcher: Fetcher, now: Seconds) -> bool:
         """Whether one that asks is to fetch it: nobody else does."""
         under_way = self._fetches.get((url, mark))
-        if under_way is not None and under_way.fetcher != fetcher and self._has_task(under_way.fetcher):
+        if under_way is not None and self._has_task(under_way.fetcher) and under_way.may_be_left_to(fetcher, now):
             return False
         if under_way is not None:
             under_way.over.set()
@@ -113,7 +132,7 @@ class UrlContents:
 
     def end(self, url: str, fetcher: Fetcher) -> None:
         """Somebody has fetched what is at a URL."""
-        self._end(lambda of, one: of == url and one == fetcher)
+        self._end(lambda of, one: of == url and one.is_for(fetcher))
 
     def lost(self, executor: ExecutorId) -> None:
         """An executor disconnected: what it was fetching may take long to come."""

@@ -451,6 +451,7 @@ def open_command_array(
         rows = [(*_row(item, names), *fixed) for item in items]
         _refuse_tasks(rows)
         _check_site_files(planned.template, rows, settings)
+        _check_transfers(planned.template, rows, start)
         declared = session.files.declare_array(
             record, f"{name} {number_of(record)}", planned.template, rows, clash=clash, start=start
         )

@@ -212,7 +212,10 @@ class AffinityIndex:
 
     def became_ready(self, record: Record, start: int, stop: int, now: Seconds) -> None:
         """Elements that declare inputs are ready."""
-        self.is_used = True
+        if not self.is_used:
+            self.is_used = True
+            for executor in self._executors:  # some may be busy: what they took was not noted before
+                self.announcements.served(executor, now)
         self._new.append([record, start, stop, now])
 
     def take_up(self) -> None:

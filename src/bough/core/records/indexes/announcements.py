@@ -29,7 +29,9 @@ UnitKey = int | tuple[int, int]  # a loose task, or record and element
 class Announcements:
     """See the module."""
 
-    __slots__ = ("_announced", "_looks_on", "_outstanding", "_rests_until", "_served", "_unheard", "_wanting")
+    __slots__ = (
+        "_announced", "_in_vain", "_looks_on", "_outstanding", "_rests_until", "_served", "_unheard", "_wanting",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._served: dict[int, Seconds] = {}  # executors that were given something, and when; the latest last
@@ -39,6 +41,7 @@ class Announcements:
         self._unheard: deque[Unit] = deque()  # that became ready, and were not looked at
         self._rests_until: Seconds = 0.0  # there was nothing for somebody
         self._looks_on: Seconds | None = None  # there are more to be looked at
+        self._in_vain = 0  # executors that were looked at in a row, and for which there was nothing
 
     @property
     def due(self) -> Seconds | None:
@@ -52,6 +55,9 @@ class Announcements:
     def became_ready(self, unit: Unit, ready: int) -> None:
         """A task waits to be placed, as about so many do; those that went meanwhile are dropped now and then."""
         self._unheard.append(unit)
+        self._in_vain = 0
+        if self._looks_on is None and self._wanting:
+            self._looks_on = self._rests_until
         if len(self._unheard) > 2 * ready + _MANY:
             self._unheard = deque(one for one in self._unheard if one.is_ready)
 
@@ -148,10 +154,12 @@ class Announcements:
     def satisfied(self, executor: ExecutorRecord) -> None:
         """Enough was announced to an executor, until it takes something."""
         self._wanting.pop(executor.id, None)
+        self._in_vain = 0
 
     def unsatisfied(self, executor: ExecutorRecord, now: Seconds) -> None:
-        """There was nothing for an executor: others are looked at first, after a moment."""
+        """There was nothing for an executor: others are looked at first, after a moment, if one was not yet."""
         self._wanting.pop(executor.id, None)
         self._wanting[executor.id] = None
         self._rests_until = now + _MOMENT
-        self._looks_on = None
+        self._in_vain += 1
+        self._looks_on = self._rests_until if self._in_vain < len(self._wanting) else None

@@ -14,6 +14,7 @@ from typing import Any, Final
 from bough.model.commands.command import CommandTemplate, Transfer, decode_call, decode_template
 from bough.model.commands.playpens import put_files
 from bough.model.commands.rendering import row_files, row_transfers
+from bough.model.files import is_remote
 from bough.model.ids import BlobId
 from bough.model.tasks import Kind
 from bough.wire.executor_messages import RunSpan
@@ -37,15 +38,15 @@ def load_plain(data: bytes) -> Any:
     return _PlainUnpickler(io.BytesIO(data)).load()
 
 
-def _local(paths: Iterable[str]) -> list[str]:
-    """Those that are paths at the submitter; what URLs name is brought in another way."""
-    return [path for path in dict.fromkeys(paths) if path.startswith("/")]
+def _that_travel(paths: Iterable[str]) -> list[str]:
+    """Those that are paths at the submitter, or URLs; a file of a site's own storage is read where it lies."""
+    return [path for path in dict.fromkeys(paths) if path.startswith("/") or is_remote(path)]
 
 
 def _early(reads: Iterable[str], transfers: Iterable[Transfer]) -> list[str]:
     """Of a command's files those that can be brought before it begins: what is put is sent when it does."""
     put = put_files(transfers)
-    return [path for path in _local(reads) if path not in put]
+    return [path for path in _that_travel(reads) if path not in put]
 
 
 class DeclaredInputs:
@@ -56,7 +57,7 @@ class DeclaredInputs:
         self._made: dict[BlobId, Any] = {}  # None: it cannot be read here
 
     def of(self, run: RunSpan, index: int) -> list[str]:
-        """The paths at the submitter that an element of a span of commands reads; none: not known, or nothing."""
+        """The paths at the submitter and the URLs that an element of a span of commands reads; none: not known."""
         if run.kind != Kind.COMMAND or not run.start <= index < run.stop:
             return []
         try:

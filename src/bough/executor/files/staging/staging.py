@@ -6,6 +6,8 @@ store of the site or the server; one at a URL that nobody has, from there (`url_
 Files of this site's own storage that another one reads are kept in the cache, too, when the server asks for them.
 Inputs of tasks that wait here are brought while others run. What the tasks of this executor need is pinned. Inputs of
 tasks that may come are announced by the server: they are brought when no task waits for its own, and are not pinned.
+What such a task reads at a URL comes early, too, also where the workflow's directory is seen; when it begins it looks
+whether that has changed.
 
 Rules: a request outlives connections: what was not answered is asked again when the server is back. One transfer serves
 all that want a content. What came and went is reported to the server when it happens, and all there is when it is back.
@@ -27,6 +29,7 @@ from bough.executor.files.staging.host_contents import HostContents
 from bough.executor.files.staging.staged_outputs import StagedOutputs
 from bough.executor.files.staging.staging_requests import (
     AnnouncedTask,
+    Came,
     Download,
     SiteFileRequest,
     StagingRequest,
@@ -55,8 +58,8 @@ from bough.executor.host.descriptors import Descriptors
 from bough.executor.host.disk_space_wait import is_full
 from bough.executor.worker_protocol import InputsStaged, OutputsStored, StageInputs
 from bough.model.events.news import WorkFailed, WorkStopped, WorkSucceeded
-from bough.model.files import is_url, site_file
-from bough.model.ids import ExecutorId, SpanId
+from bough.model.files import is_remote, is_url, site_file
+from bough.model.ids import ExecutorId, RecordId, SpanId
 from bough.model.sites.resources import show_bytes
 from bough.movers.peer_directory import SMALL
 from bough.private import remove_tree
@@ -131,7 +134,8 @@ class Staging:
         self._passing: set[bytes] = set()  # contents that are not kept for other tasks: the policy uses no caches
         self._newest: dict[StagingWorker, StagingRequest] = {}  # what a worker asked for last
         self._dropped: set[bytes] = set()  # contents that go as soon as no task has them
-        self._urls = UrlInputs(self._contents, self._ask, self._got_url, self._fail, alone=alone)
+        self._urls = UrlInputs(self._contents, self._ask, self._got_url, self._fail, self._may_come, alone=alone)
+        self.url_runs: set[int] = set()  # workflows of which a task here has read something at a URL
 
     def sandbox_of(self, worker: str) -> str:
         """The folder of one worker's sandboxes."""
@@ -139,10 +143,10 @@ class Staging:
 
     # --- from workers ------------------------------------------------------------------------------
 
-    def bring_inputs(self, worker: StagingWorker, message: StageInputs, record: int = 0) -> None:
-        """A worker's task needs files."""
+    def bring_inputs(self, worker: StagingWorker, message: StageInputs, record: int = 0, run: int = 0) -> None:
+        """A worker's task needs files; `run`: its workflow."""
         request = self._newest[worker] = StagingRequest(worker, message)
-        request.announced = self._announced.pop((record, message.index), None)
+        announced = self._announced.pop((record, message.index), None)
         try:
             if not message.paths:  # it wants the executor's folder to be there, and no more
                 self._folder.open()
@@ -154,23 +158,34 @@ class Staging:
             return
         self._unpin(worker)
         placed = self._placed.pop(request.element, None)
-        known = {path: found for path, found in placed.found.items() if path not in message.fresh} if placed else {}
+        request.before = [one for one in (announced, placed) if one is not None]
         if placed is not None:
             request.take_counts(placed)
         for path in message.paths:
             if request.has_failed:
                 break
-            if path in known:  # what was brought for it was counted then
-                request.folders += [path] if placed is not None and path in placed.folders else []
-                if placed is not None and path in placed.files:
-                    request.uncount(known[path][1])
-                self._want_content(request, path, *known[path], None)
-            elif is_url(path) and not site_file(path)[0]:
-                self._urls.look(request, path)
-            else:
-                self._ask(request, path)
+            if is_remote(path):
+                self.url_runs.add(run)
+            self._bring_now(request, path, placed)
         if placed is not None:
             self._drop_request(placed)
+
+    def _bring_now(self, request: StagingRequest, path: str, placed: StagingRequest | None) -> None:
+        """A task that begins needs a file, which may have been brought for it while it waited."""
+        known = placed.found.get(path) if placed is not None and path not in request.message.fresh else None
+        if is_remote(path):
+            if (
+                known is not None and self._contents.cache is not None
+            ):  # it stays until it was looked whether it changed
+                self._contents.cache.pin(known[0], request.owner, known[1])
+            self._urls.look(request, path)
+        elif known is None or placed is None:
+            self._ask(request, path)
+        else:  # what was brought for it was counted then
+            request.folders += [path] if path in placed.folders else []
+            if path in placed.files:
+                request.uncount(known[1])
+            self._want_content(request, path, *known, None)
 
     def with_bytes(self, worker: StagingWorker, news: WorkStopped) -> WorkStopped | None:
         """What is said of a stopped task, with the bytes that were moved for it; None: there is nothing to say.
@@ -203,12 +218,17 @@ class Staging:
             return  # it is said when the task begins
         self._placed[request.element] = request
         for path in paths:
-            self._ask(request, path)
+            if is_url(path):
+                self._urls.look(request, path)
+            else:
+                self._ask(request, path)
 
     def _announce(self, message: InputsAnnounced) -> None:
         """A task may come: have its inputs brought, if they take no more than a part of the cache."""
+        if message.run and message.run not in self.directories:  # what is no URL is seen here where it lies
+            message = replace(message, contents=[])
         task, known = AnnouncedTask(message), self._announced
-        if self._is_short_of_space():
+        if not task.left or self._is_short_of_space():
             return
         try:
             cache = self._contents.open()
@@ -227,19 +247,29 @@ class Staging:
             return
         for task in self._announced.values():
             for path in task.left.copy():
-                digest, size = task.contents[path]
                 task.left.discard(path)
+                if path not in task.contents:
+                    self._urls.look(task, path)
+                    continue
+                digest, size = task.contents[path]
                 if self._contents.cache is None or self._contents.cache.has(digest, size) or digest in self._coming:
                     continue
                 self._ask(task, path)
 
+    def _may_come(self, task: AnnouncedTask, size: int) -> bool:
+        """Whether a task that was announced may have so many bytes more here."""
+        cache = self._contents.cache
+        there = sum(one.announced_size for one in self._announced.values())
+        if cache is None or there + size > cache.limit // _SHARE:
+            return False
+        task.announced_size += size
+        return True
+
     def _is_awaited(self) -> bool:
         """Whether a task waits for something on its way."""
         return (
-            any(request.worker is not None for request, _ in self._wants.values())
-            or any(
-                request.worker is not None for download in self._downloads.values() for request, _ in download.waiting
-            )
+            any(not request.is_early for request, _ in self._wants.values())
+            or any(not request.is_early for download in self._downloads.values() for request, _ in download.waiting)
             or self._urls.is_awaited()
         )
 
@@ -248,12 +278,16 @@ class Staging:
         if self._contents.transfers is not None and self._contents.transfers.is_beginning:
             self._unsaid.append(number)
             return
+        record = RecordId(0)
         if isinstance(request, AnnouncedTask):
-            self._say(FindPeers(number, *request.contents[path]))
-        else:
-            seen = request.urls.get(path)
-            url = seen.state() if seen is not None else None
-            self._say(WantFile(number, request.message.span, request.message.index, path, url))
+            if path in request.contents:
+                self._say(FindPeers(number, *request.contents[path]))
+                return
+            record = request.record
+        seen = request.urls.get(path)
+        url = seen.state() if seen is not None else None
+        message = request.message
+        self._say(WantFile(number, message.span, message.index, path, url, request.is_early, record))
 
     @property
     def early(self) -> int:
@@ -455,6 +489,8 @@ class Staging:
                 self._say(CacheReport(ended=[message.digest]))
             return
         request, path = want
+        if message.error and request.is_early and is_url(path):
+            return  # it is looked at again when the task begins, and said then
         if message.error:
             self._fail(request, message.error, lost=path if message.lost else "")
         elif message.again:
@@ -495,13 +531,10 @@ class Staging:
             self._fail(request, why, of_site=True)
             return
         self._dropped.discard(digest)
-        place = self._contents.cache.pin(digest, request.owner, size) if not isinstance(request, AnnouncedTask) else ""
+        place = self._hold(request, digest, size)
         if place:
-            if path in request.fetched:
-                request.fetched.discard(path)
-                request.count(origin=size)
-            else:
-                self._count_cached(request, digest, size)
+            self._count(request, path, digest, size, Came(origin=size) if path in request.fetched else None)
+            request.fetched.discard(path)
             if peers is not None and size >= SMALL:  # nothing is taken from them, or from the server
                 self._say(CacheReport(ended=[digest]))
             self._got(request, path, place)
@@ -523,14 +556,28 @@ class Staging:
             return
         self._want_content(request, url, digest, size, None)
 
+    def _hold(self, request: StagingRequest, digest: bytes, size: int) -> str:
+        """Where a content lies, if it is here; it stays as long as its task needs it, unless that may only come."""
+        assert self._contents.cache is not None
+        if isinstance(request, AnnouncedTask):
+            return self._contents.cache.path(digest) if self._contents.cache.has(digest, size) else ""
+        return self._contents.cache.pin(digest, request.owner, size)
+
     @staticmethod
-    def _count_cached(request: StagingRequest, digest: bytes, size: int) -> None:
-        """A content was here; if it was brought for this very task, it counts as what it was then."""
-        came = request.announced.came.pop(digest, None) if request.announced is not None else None
+    def _count(request: StagingRequest, path: str, digest: bytes, size: int, came: Came | None) -> None:
+        """A task has a content; `came`: how that was brought for it, None: it was here.
+
+        What comes early and is looked for once more when its task begins counts then, as what it was.
+        """
+        if isinstance(request, AnnouncedTask) or (request.is_early and is_url(path)):
+            if came is not None:
+                request.came[digest] = came
+            return
+        came = came or request.take_came(digest)
         if came is None:
             request.count(cached=size)
         else:
-            request.count(peers=came[0], origin=came[1], shared=came[2])
+            request.count(peers=came.peers, origin=came.origin, shared=came.shared)
 
     def _arrived(self, message: FilePiece) -> None:
         download = self._downloads.get(message.request)
@@ -615,25 +662,15 @@ class Staging:
             self._unpin(download)
         origin = sum(one.size for one in message.moved if not one.source)
         again: list[tuple[StagingRequest, str]] = []
-        is_first = True
+        came: Came | None = Came(download.size - origin - message.shared, origin, message.shared)
         for request, path in download.waiting:
-            if isinstance(request, AnnouncedTask):
-                if is_first:
-                    is_first = False
-                    peers = download.size - origin - message.shared
-                    request.came[download.digest] = (peers, origin, message.shared)
-                continue
-            place = self._contents.cache.pin(download.digest, request.owner, download.size)
-            if not place:
+            place = self._hold(request, download.digest, download.size)
+            if place:
+                self._count(request, path, download.digest, download.size, came)
+                came = None
+                self._got(request, path, place)
+            elif not isinstance(request, AnnouncedTask):
                 again.append((request, path))
-                continue
-            if is_first:
-                is_first = False
-                peers = download.size - origin - message.shared
-                request.count(origin=origin, shared=message.shared, peers=peers)
-            else:
-                self._count_cached(request, download.digest, download.size)
-            self._got(request, path, place)
         self._bring_announced()
         if not again:
             return

@@ -5,7 +5,7 @@ Rule: a request counts each of its files once, by where its bytes came from.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from bough.executor.worker_protocol import StageInputs, ToWorker
 from bough.model.ids import SpanId
@@ -14,6 +14,14 @@ from bough.wire.file_messages import FindPeers, InputsAnnounced
 
 if TYPE_CHECKING:
     from bough.executor.files.staging.url_inputs import SeenUrl
+
+
+class Came(NamedTuple):
+    """From where the bytes of a content came."""
+
+    peers: int = 0
+    origin: int = 0
+    shared: int = 0
 
 
 class StagingWorker(Protocol):
@@ -40,10 +48,18 @@ class StagingRequest:
         self.folders: list[str] = []  # paths whose content is an archive
         self.cached = self.from_peers = self.from_origin = self.from_shared = 0  # bytes
         self.hits = self.peer_hits = self.misses = 0  # files
-        self.announced: AnnouncedTask | None = None  # what was brought because it might come
+        self.before: list[StagingRequest] = []  # what was brought for the same task before it began
+        self.came: dict[
+            bytes, Came
+        ] = {}  # contents that came for a task that has not begun, and are counted when it has
         self.asked = 0  # times that the server was asked again
         self.urls: dict[str, SeenUrl] = {}  # what was seen at its URLs
         self.fetched: set[str] = set()  # of these: those that were fetched for it
+
+    @property
+    def is_early(self) -> bool:
+        """Whether its task has not begun: nobody waits for it."""
+        return self.worker is None
 
     @property
     def element(self) -> tuple[int, int]:
@@ -84,6 +100,11 @@ class StagingRequest:
         else:
             self.hits += 1
 
+    def take_came(self, digest: bytes) -> Came | None:
+        """How a content came that was brought before the task began; None: it was not, or was counted."""
+        found = [came for one in self.before if (came := one.came.pop(digest, None)) is not None]
+        return found[0] if found else None
+
     def note_found(self, path: str, digest: bytes, size: int) -> None:
         """It is known what a file holds."""
         self.found[path] = (digest, size)
@@ -103,13 +124,13 @@ class StagingRequest:
 
 
 class AnnouncedTask(StagingRequest):
-    """A task that may come: what it reads, by digest, and how what was brought of it came."""
+    """A task that may come: what it reads, by digest or URL, and how what was brought of it came."""
 
     def __init__(self, message: InputsAnnounced) -> None:
         self.contents = {digest.hex(): (digest, size) for digest, size in message.contents}
-        super().__init__(None, StageInputs(0, SpanId(0), message.index, list(self.contents)))
-        self.announced_size = sum(size for _, size in message.contents)
-        self.came: dict[bytes, tuple[int, int, int]] = {}  # bytes from peers, the server and the shared store
+        super().__init__(None, StageInputs(0, SpanId(0), message.index, [*self.contents, *message.urls]))
+        self.record = message.record
+        self.announced_size = sum(size for _, size in message.contents)  # and of URLs those that were looked at
 
     @property
     def owner(self) -> object:

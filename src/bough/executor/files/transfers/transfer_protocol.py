@@ -61,13 +61,18 @@ class LookUrl(msgspec.Struct, frozen=True, array_like=True, tag="lu"):
 
     number: int
     url: str
+    early: bool = False  # no task waits for it
 
 
 class FetchUrl(msgspec.Struct, frozen=True, array_like=True, tag="fu"):
-    """Fetch what is at a URL into the cache; answered by `UrlFetched`."""
+    """Fetch what is at a URL into the cache; answered by `UrlFetched`.
+
+    What was ordered early may be ordered once more when a task waits for it: it is answered once.
+    """
 
     number: int
     url: str
+    early: bool = False  # no task waits for it
 
 
 class CheckCopy(msgspec.Struct, frozen=True, array_like=True, tag="c"):

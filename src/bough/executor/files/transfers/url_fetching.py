@@ -2,7 +2,8 @@
 
 Rules: a file has no name in the cache before all of it has come and its digest is known; what came short, or too long,
 is removed and fetched again (`remote_files`). A mark is noted only if the URL had it before and after. Clients of
-fsspec belong to their thread, so there are a few threads that stay, and a slow fetch holds up no look.
+fsspec belong to their thread, so there are a few threads that stay, and a slow fetch holds up no look. What no task
+waits for has threads of its own, so that however many servers elsewhere stand still, none of it holds up what one does.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, Protocol
 
 from bough.errors import BoughError, SiteError, UserError
@@ -25,6 +26,7 @@ from bough.movers.remote_files import RemoteFile, can_move, is_local
 
 _LOOKS: Final = 16  # at once; a server elsewhere that does not answer has one for minutes
 _FETCHES: Final = 16
+_EARLY: Final = 4  # looks and fetches at once for which no task waits
 
 
 class Fetched(Protocol):
@@ -42,19 +44,27 @@ class UrlFetching:
         self._marks = UrlMarks(cache)
         self._looking = ThreadPoolExecutor(_LOOKS, thread_name_prefix="looks")
         self._fetching = ThreadPoolExecutor(_FETCHES, thread_name_prefix="fetches")
+        self._early = ThreadPoolExecutor(_EARLY, thread_name_prefix="early")
+        self._early_fetches: dict[int, Future[None]] = {}  # by number: some may be over
 
     def look(self, order: LookUrl, say: Callable[[UrlSeen], None]) -> None:
         """See what is at a URL, in a thread."""
-        self._looking.submit(lambda: say(self.seen(order)))
+        (self._early if order.early else self._looking).submit(lambda: say(self.seen(order)))
 
     def fetch(self, order: FetchUrl, say: Fetched) -> None:
-        """Fetch what is at a URL, in a thread."""
+        """Fetch what is at a URL, in a thread; what was ordered early and waits for one has another now."""
 
         def work() -> None:
             came, is_new = self.fetched(order)
             say(came, is_new=is_new)
 
-        self._fetching.submit(work)
+        if order.early:
+            self._early_fetches = {number: one for number, one in self._early_fetches.items() if not one.done()}
+            self._early_fetches[order.number] = self._early.submit(work)
+            return
+        early = self._early_fetches.pop(order.number, None)
+        if early is None or early.cancel():
+            self._fetching.submit(work)
 
     def seen(self, order: LookUrl) -> UrlSeen:
         """What is at a URL now."""
