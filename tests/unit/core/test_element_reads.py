@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from random import Random
 
 import msgspec
@@ -51,15 +50,15 @@ def test_equally_many_reads_need_no_ends() -> None:
 
 
 def test_what_is_put_is_read_and_nobody_is_looked_for_who_has_it() -> None:
-    rows, put = [["/db"], ["/db", "/q2"], [], ["/db"]], [["/q1"], ["/q2", "/q1"], ["/q1", "/q1"], []]
-    packed = pack_reads(rows, put)
+    rows = [["/db", "/q1", "/q1"], ["/db", "/q2", "/q2", "/q1"], ["/q1", "/q1"], ["/db", "/db", "/db"]]
+    packed = pack_reads(rows, put=2)
     assert packed is not None
     assert (packed.files, packed.fresh) == (("/db", "/q2", "/q1"), 1)
     assert why_wrong(packed, 4, is_open=False) == ""
     table = ReadTable(msgspec.structs.replace(packed, files=(1, 2, 3)), 4)
     assert [list(table.of(element)) for element in range(5)] == [[1, 3], [1, 2, 3], [3], [1], []]
     assert [list(table.reusable(element)) for element in range(5)] == [[1], [1, 2], [], [1], []]
-    even = pack_reads([["/db"], ["/db"]], [["/q1"], ["/q2"]])
+    even = pack_reads([["/db", "/q1"], ["/db", "/q2"]], put=1)
     assert even is not None
     assert even.stops == b""
     table = ReadTable(msgspec.structs.replace(even, files=(1, 2, 3)), 2)
@@ -68,22 +67,22 @@ def test_what_is_put_is_read_and_nobody_is_looked_for_who_has_it() -> None:
 
 
 def test_a_file_that_one_element_puts_and_another_one_stores_has_one_number() -> None:
-    packed = pack_reads([["/x"], ["/x"]], [["/y"], []])
+    packed = pack_reads([["/x", "/y"], ["/x", "/x"]], put=1)
     bench = Bench(0)
-    bench.submit(array(1, 2, reads=pack_reads([["/x"], []], [[], ["/x"]])), array(2, 2, reads=packed))
+    bench.submit(array(1, 2, reads=pack_reads([["/x", "/x"], ["/x"]], put=1)), array(2, 2, reads=packed))
     record, other = (bench.machine.state.records[number] for number in (1, 2))
     assert [list(record.files_of(element)) for element in (0, 1)] == [[1], [1]]
     assert [list(record.reusable_files_of(element)) for element in (0, 1)] == [[1], []]
     assert [list(other.files_of(element)) for element in (0, 1)] == [[1, 2], [1]]
     assert record.has_inputs
-    bench.submit(array(3, 1, reads=pack_reads([[]], [["/x"]])))
+    bench.submit(array(3, 1, reads=pack_reads([["/x"]], put=1)))
     only = bench.machine.state.records[3]
     assert (only.declares_reads, only.has_inputs) == (True, False)
 
 
 def test_a_file_that_is_put_counts_as_read_when_its_element_is_done() -> None:
     bench = Bench(2)
-    bench.submit(array(1, 2, reads=pack_reads([[], []], [["/x"], ["/x"]])))
+    bench.submit(array(1, 2, reads=pack_reads([["/x"], ["/x"]], put=1)))
     lives = bench.machine.state.workflows[1].lives
     for index in (0, 1):
         assert lives.is_unread(1)
@@ -194,8 +193,8 @@ def test_any_order_of_elements_gives_each_once(seed: int) -> None:
     policy.wanted = []
 
 
-def fed(start: int, *rows: list[str], put: Sequence[list[str]] = ()) -> Page:
-    return Page(start, start + len(rows), b"rows", reads=pack_reads(rows, put))
+def fed(start: int, *rows: list[str], put: int = 0) -> Page:
+    return Page(start, start + len(rows), b"rows", reads=pack_reads(rows, put=put))
 
 
 def test_elements_that_are_fed_say_what_they_read_page_by_page() -> None:
@@ -203,7 +202,7 @@ def test_elements_that_are_fed_say_what_they_read_page_by_page() -> None:
     bench.submit(array(1, 0, open=True, fed=True, pages=()))
     assert bench.tell(news.PagesAdded(1, [fed(0, ["/a"], ["/b", "/a"]), fed(2, ["/c"])])).orders == []  # type: ignore[arg-type]
     record = bench.machine.state.records[1]
-    bench.tell(news.PagesAdded(1, [fed(3, ["/a"], [], put=[["/c"], []])]))  # type: ignore[arg-type]
+    bench.tell(news.PagesAdded(1, [fed(3, ["/a", "/c"], [], put=1)]))  # type: ignore[arg-type]
     names = {file.id: file.path for file in record.group.workflow.files.all()}
     assert sorted(names.values()) == ["/a", "/b", "/c"]
     read = [[names[file] for file in record.files_of(index)] for index in range(6)]

@@ -32,21 +32,20 @@ class ElementReads(msgspec.Struct, frozen=True, array_like=True, gc=False):
     fresh: Count = 0  # who reads one of so many of the last of `files` is sent it for each attempt anew
 
 
-def pack_reads(
-    elements: Iterable[Sequence[str]], put: Sequence[Sequence[str]] = (), *, is_open: bool = False
-) -> ElementReads | None:
+def pack_reads(elements: Iterable[Sequence[str]], *, put: int = 0, is_open: bool = False) -> ElementReads | None:
     """The reads of all elements of an array, some of which may come later; None if none reads anything.
 
-    `put`: what each is sent for each attempt anew, if they are sent anything so.
+    `put`: so many of the last of each element are sent for each attempt anew, unless it reads them otherwise, too.
     """
     places: dict[str, int] = {}
     fresh: dict[str, int] = {}
     reads, stops = array("I"), array("I")
-    for number, paths in enumerate(elements):
-        for path in dict.fromkeys(paths):
+    for paths in elements:
+        kept = dict.fromkeys(paths[:-put] if put else paths)
+        for path in kept:
             reads.append(places.setdefault(path, len(places)))
-        for path in dict.fromkeys(put[number]) if put else ():
-            if path not in paths:
+        for path in dict.fromkeys(paths[-put:]) if put else ():
+            if path not in kept:
                 reads.append(_FRESH | fresh.setdefault(path, len(fresh)))
         stops.append(len(reads))
     if not reads:

@@ -5,9 +5,9 @@ any content does. It is asked for each reader, because the file may be another o
 does not read again. While a site has no executor the server reads the file itself, by the connection from which it
 starts pilots there.
 
-Rules: those that want the same at the same time wait for one answer. An executor that leaves before it answers costs
-nothing: another one of its site is asked. Without either readers wait for a while, and then hear why they cannot have
-it.
+Rules: those that want the same while a look at it is under way share the next one, because what that one sees may have
+been written over before they asked. An executor that leaves before it answers costs nothing: another one of its site is
+asked. Without either readers wait for a while, and then hear why they cannot have it.
 """
 
 from __future__ import annotations
@@ -39,6 +39,15 @@ class _Gone(Exception):
     """The executor that was asked has left."""
 
 
+class _Look:
+    """One look at a name, for all that want it before it begins."""
+
+    def __init__(self, before: _Look | None) -> None:
+        self.before = before  # it begins when that has ended
+        self.has_begun = False
+        self.task: asyncio.Task[SiteFileSeen] | None = None
+
+
 class SiteFiles:
     """See the module. `fetch` reads the storage of a site; it is there when the server has connections to sites."""
 
@@ -50,18 +59,29 @@ class SiteFiles:
         self.fetch: ReadStorage | None = None
         self._last = 0  # number of a request
         self._asked: dict[int, tuple[PeerConnection, asyncio.Future[SiteFileSeen]]] = {}
-        self._under_way: dict[str, asyncio.Task[SiteFileSeen]] = {}
+        self._looks: dict[str, _Look] = {}  # the latest at each name
 
     async def see(self, url: str) -> SiteFileSeen:
         """The content that is at such a name now, which a host of its site or the server has then; else SiteError."""
-        under_way = self._under_way.get(url)
-        if under_way is None:
-            under_way = self._under_way[url] = self._shell.loop.create_task(self._see(url))
-            under_way.add_done_callback(lambda _: self._under_way.pop(url, None))
-        seen = await asyncio.shield(under_way)
+        look = self._looks.get(url)
+        if look is None or look.has_begun:
+            look = self._looks[url] = _Look(look)
+            look.task = self._shell.loop.create_task(self._look(url, look))
+        assert look.task is not None
+        seen = await asyncio.shield(look.task)
         if seen.error:
             raise SiteError(seen.error)
         return seen
+
+    async def _look(self, url: str, look: _Look) -> SiteFileSeen:
+        if look.before is not None and look.before.task is not None:
+            await asyncio.wait([look.before.task])
+        look.has_begun, look.before = True, None
+        try:
+            return await self._see(url)
+        finally:
+            if self._looks.get(url) is look:
+                del self._looks[url]
 
     async def _see(self, url: str) -> SiteFileSeen:
         site, path = site_file(url)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -571,20 +571,18 @@ def pack_files(
     common = [renamed.get(path, path) for path in shared]
     reads = dict.fromkeys(common, b"")
     writes: set[str] = set()
-    each: list[list[str]] = []
-    put: list[list[str]] = []
-    most_put = sum(one.kind == "put" for one in template.transfers)  # they are the last that a row reads
     patterns = {path for row in rows for path in row_patterns(template, row)} if template.outputs else set()
-    for read, written in files_of(template, rows):
-        own = [renamed.get(path, path) for path in read]
-        reads.update(dict.fromkeys(own, b""))
-        if most_put:
-            put.append(own[-most_put:])
-            del own[-most_put:]
-        each.append(common + own)
-        writes.update(renamed.get(path, path) for path in written.values())
-    manifest = pack_manifest({path: sent.get(path, b"") for path in reads}, writes, folders_sent(sent), patterns)
-    return manifest, pack_reads(each, put)
+
+    def elements() -> Iterator[list[str]]:
+        for read, written in files_of(template, rows):
+            own = [renamed.get(path, path) for path in read]
+            reads.update(dict.fromkeys(own, b""))
+            writes.update(renamed.get(path, path) for path in written.values())
+            yield common + own
+
+    each = pack_reads(elements(), put=sum(one.kind == "put" for one in template.transfers))
+    manifest = {path: sent.get(path, b"") for path in reads}
+    return pack_manifest(manifest, writes, folders_sent(sent), patterns), each
 
 
 def folders_sent(sent: Mapping[str, bytes]) -> list[str]:
