@@ -114,7 +114,7 @@ def test_dask_is_a_kind_as_kinds_should_be(tmp_path: Path) -> None:
 
     try:
         asyncio.run(check_site_kind(make_kind))
-        assert not cluster.executors()
+        until(lambda: not cluster.executors(), "the executors, which were told to end", story=cluster.said)
         assert not list(cluster.home.rglob("access.json"))
     finally:
         cluster.end()

@@ -11,36 +11,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from bough import logs
 from bough.errors import BoughError, StoreFailed, UserError
-from bough.model.events.facts import CheckpointKept, Fact, Submitted
+from bough.model.events.facts import CheckpointKept
 from bough.model.events.news import (
-    MOST_CONTENTS,
     CacheChanged,
-    FilesIdentified,
-    IdentifiedFile,
-    NamedContent,
     OutputLost,
     OutputsWritten,
-    PagesAdded,
     WorkNews,
     WorkSucceeded,
 )
 from bough.model.events.orders import AnnounceInputs
-from bough.model.files import hidden_path, is_remote, is_url, site_file, unpack_manifest
-from bough.model.ids import ExecutorId, FileId, RecordId, Seconds, number_of
+from bough.model.files import hidden_path, is_remote, is_url, site_file
+from bough.model.ids import ExecutorId, RecordId, Seconds, number_of
 from bough.model.outcomes import Detail, Output
-from bough.model.tasks import Dep, Item, Kind, On, Page
+from bough.model.tasks import Dep, Kind, On
 from bough.movers.content_store import IncomingContent
 from bough.movers.local import ContentCopy
 from bough.movers.peer_directory import SMALL
-from bough.server.files.file_permissions import FilePermissions, TaskOnExecutor, declared_inputs
+from bough.server.files.file_permissions import FilePermissions, TaskOnExecutor
+from bough.server.files.known_inputs import KnownInputs
 from bough.server.files.peer_sources import PeerSources
 from bough.server.files.site_files import SiteFiles
 from bough.server.files.stored_files import StoredFiles, os_error_text
@@ -77,7 +72,6 @@ from bough.wire.file_messages import (
 from bough.wire.questions import Question
 
 _AHEAD = 4  # pieces asked for before the first has come
-_MOST_EARLY = 1000  # inputs that are looked up while a submission is taken
 _PIECE_LIMIT: Seconds = 300.0  # for one piece
 _PATIENCE: Seconds = 10.0  # with a host that holds something and is not there
 _LOOK_AGAIN: Seconds = 0.2
@@ -123,15 +117,14 @@ class FileRequests:
         self._files = StoredFiles(shell)
         self._permissions = FilePermissions(shell)
         self._sources = PeerSources(shell)
-        shell.on_facts.append(self._hear_submissions)
         shell.perform[AnnounceInputs] = self.announce
         self._announced = AnnouncedTasks()
         self._urls = UrlContents(self._files, shell.info.folder("files"), self._has_task)
         self.site_files = SiteFiles(shell, self._files, self._urls, shell.info.folder("files"))
+        self.inputs = KnownInputs(shell, self._files, self._urls)
         self._pieces: dict[tuple[PeerConnection, int, int], asyncio.Future[FilePiece]] = {}
         self._tasks: dict[PeerConnection, set[asyncio.Task[None]]] = {}
         self._uploads: dict[tuple[PeerConnection, bytes], _Upload] = {}
-        self._identifying: set[asyncio.Task[None]] = set()
         self._pulls: dict[bytes, asyncio.Task[None]] = {}  # contents that come from hosts which hold them
         self._last_pull = 0
         self._unreachable: set[bytes] = set()  # contents that no host gave: they count as lost until they come again
@@ -275,7 +268,7 @@ class FileRequests:
         files = self._files
         temporary = not files.has(digest) or files.is_temporary(digest)
         await files.refer(task.run, [digest], temporary=temporary)
-        self._identify(task.run, [(want.path, digest, size)])
+        self.inputs.identify(task.run, [(want.path, digest, size)])
         fresh = not self._shell.queries.uses_caches
         peers = [] if fresh or is_there else self._sources.hints(executor, digest, size)
         wanted = self._shell.queries.waiting_readers(digest)
@@ -382,7 +375,7 @@ class FileRequests:
             size = await self._files.size(digest)
             if size >= 0:
                 contents.append((digest, size))
-                self._identify(task.run, [(path, digest, size)])
+                self.inputs.identify(task.run, [(path, digest, size)])
         return contents
 
     async def _is_in_place(self, run: int, output: Output) -> bool:
@@ -446,82 +439,6 @@ class FileRequests:
         peers = self._sources.hints(executor, find.digest, find.size, find.failed)
         executor.connection.send(FileLocated(find.request, find.digest, find.size, peers=peers))
 
-    def known_contents(self, items: Sequence[Item]) -> tuple[NamedContent, ...]:
-        """What some of the inputs of new tasks are known to hold, so that these are placed where that is already."""
-        found: dict[str, NamedContent] = {}
-        for path, digest in islice(_all_inputs(items), min(_MOST_EARLY, MOST_CONTENTS)):
-            if path not in found and (seen := self._content_of(path, digest)) is not None:
-                found[path] = NamedContent(path, *seen)
-        return tuple(found.values())
-
-    def _content_of(self, path: str, digest: bytes) -> tuple[bytes, int] | None:
-        """The content and size of an input: the one that its client has sent, or which it had when it was read here."""
-        if not digest:
-            return self._urls.last_content(path) if is_url(path) else self._files.content_seen(path)
-        size = self._files.size_now(digest)
-        return (digest, size) if size >= 0 else None
-
-    def _hear_submissions(self, facts: Sequence[Fact]) -> None:
-        for fact in facts:
-            if type(fact) is Submitted and fact.files:
-                task = self._shell.loop.create_task(self._identify_submitted(fact.items))
-                self._identifying.add(task)
-                task.add_done_callback(self._identifying.discard)
-            elif type(fact) is PagesAdded and any(page.reads is not None for page in fact.pages):
-                task = self._shell.loop.create_task(self._identify_fed(fact))
-                self._identifying.add(task)
-                task.add_done_callback(self._identifying.discard)
-
-    async def _identify_fed(self, fact: PagesAdded) -> None:
-        """The same for what is fed."""
-        found = await self._files.in_thread(self._contents_fed, fact.pages)
-        if self._shell.queries.can_find(fact.record):
-            self._identify(self._shell.queries.run_of(fact.record), found)
-        if self._shell.dirty:
-            self._shell.flush()
-
-    def _contents_fed(self, pages: Sequence[Page]) -> list[tuple[str, bytes, int]]:
-        """What the elements of pages read, as their client has sent it. In a thread."""
-        digests: dict[str, bytes] = {}
-        for page in pages:
-            with contextlib.suppress(ValueError):  # it is said when the task wants them
-                digests.update(unpack_manifest(page.files).reads)
-        sizes = {path: self._files.size_now(digest) for path, digest in digests.items() if len(digest) == DIGEST}
-        return [(path, digests[path], size) for path, size in sizes.items() if size >= 0]
-
-    async def _identify_submitted(self, items: Sequence[Item]) -> None:
-        """What tasks read that were submitted: there may be more than was looked up while that was taken."""
-        queries = self._shell.queries
-        for record, contents in (await self._files.in_thread(self._known_inputs, items)).items():
-            if queries.can_find(record):
-                self._identify(queries.run_of(record), contents)
-        if self._shell.dirty:
-            self._shell.flush()
-
-    def _known_inputs(self, items: Sequence[Item]) -> dict[RecordId, list[tuple[str, bytes, int]]]:
-        """What the tasks among some items read, as far as it is known: path, digest and size. In a thread."""
-        found: dict[RecordId, list[tuple[str, bytes, int]]] = {}
-        known: dict[tuple[str, bytes], tuple[bytes, int] | None] = {}
-        for item in items:
-            for path, digest in declared_inputs(item).items():
-                key = ("", digest) if digest else (path, b"")
-                if key not in known:
-                    known[key] = self._content_of(path, digest)
-                if (content := known[key]) is not None:
-                    found.setdefault(item.id, []).append((path, *content))  # type: ignore[arg-type]
-        return found
-
-    def _identify(self, run: int, contents: Iterable[tuple[str, bytes, int]]) -> None:
-        """What files of a workflow hold became known: by path, digest and size."""
-        queries = self._shell.queries
-        found = []
-        for path, digest, size in contents:
-            file = queries.file_number(run, path)
-            if file and len(digest) == DIGEST and queries.file_content(run, file) != (digest, size):
-                found.append(IdentifiedFile(FileId(file), digest, size))
-        for start in range(0, len(found), MOST_CONTENTS):
-            self._shell.news(FilesIdentified(run, tuple(found[start : start + MOST_CONTENTS])))
-
     async def _bring_in(self, task: TaskOnExecutor, path: str) -> bytes:
         """The content of an input that lies in its place."""
         if self._shell.queries.is_made_again(task.record, task.index):
@@ -568,7 +485,7 @@ class FileRequests:
             if is_temporary and not offer.must and self._sources.can_hold(executor):
                 self._makers.update((made.digest, f"host {executor.hello.host}") for made in offer.files)
                 self._unreachable.difference_update(made.digest for made in offer.files)
-                self._identify(task.run, [(made.path, made.digest, made.size) for made in offer.files])
+                self.inputs.identify(task.run, [(made.path, made.digest, made.size) for made in offer.files])
                 executor.connection.send(FilesKept(offer.request, times, held=True))
                 return
             await files.refer(task.run, [made.digest for made in offer.files], temporary=is_temporary)
@@ -583,7 +500,7 @@ class FileRequests:
                 times = await files.give_out([_copy(task, made) for made in offer.files])
             if task.checkpoint and [made.path for made in offer.files] == [task.checkpoint]:
                 self._shell.news(CheckpointKept(task.record, task.index, offer.files[0].digest))
-            self._identify(task.run, [(made.path, made.digest, made.size) for made in offer.files])
+            self.inputs.identify(task.run, [(made.path, made.digest, made.size) for made in offer.files])
             answer = FilesKept(offer.request, times)
         except (BoughError, OSError) as error:
             text = os_error_text(error)
@@ -610,7 +527,7 @@ class FileRequests:
         run = self._shell.queries.run_of(attempt.record)
         self._makers.update((made.digest, f"host {executor.hello.host}") for made in held)
         self._unreachable.difference_update(made.digest for made in held)
-        self._identify(run, [(made.path, made.digest, made.size) for made in held])
+        self.inputs.identify(run, [(made.path, made.digest, made.size) for made in held])
         if self._permissions.sees_directory_of(run):
             return news
         return replace(news, details=tuple([_elsewhere(detail) for detail in news.details]))
@@ -810,12 +727,6 @@ class FileRequests:
             if made.later and not self._files.has(made.digest):
                 await self._is_in_place(run, made)
         return [(made.path, made.size, made.digest, made.folder) for made in found if made.digest and made.kept]
-
-
-def _all_inputs(items: Sequence[Item]) -> Iterator[tuple[str, bytes]]:
-    """The inputs of some items: see `declared_inputs`."""
-    for item in items:
-        yield from declared_inputs(item).items()
 
 
 class _Upload:

@@ -295,7 +295,7 @@ class ServiceHandlers(MessageHandlers):
         else:
             self._workflows.taken(client, message.items)
             self._shell.news(Submitted(message.items, self._peers.internal(client, message.request)))
-            known = self._files.known_contents(message.items)
+            known = self._files.inputs.contents(message.items)
             if known:  # in the same turn: the first tasks are placed in it
                 self._shell.news(FilesIdentified(client.run, (), known))
 

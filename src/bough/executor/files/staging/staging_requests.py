@@ -5,15 +5,13 @@ Rule: a request counts each of its files once, by where its bytes came from.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from bough.executor.files.transfers.transfer_protocol import UrlSeen
 from bough.executor.worker_protocol import StageInputs, ToWorker
 from bough.model.ids import SpanId
 from bough.model.outcomes import Staged
-from bough.wire.file_messages import FindPeers, InputsAnnounced
-
-if TYPE_CHECKING:
-    from bough.executor.files.staging.url_inputs import SeenUrl
+from bough.wire.file_messages import FindPeers, InputsAnnounced, UrlState
 
 
 class Came(NamedTuple):
@@ -31,6 +29,20 @@ class StagingWorker(Protocol):
 
     def send(self, messages: list[ToWorker]) -> None:
         """Send messages to it."""
+
+
+class SeenUrl:
+    """What a request has seen at one of its URLs."""
+
+    def __init__(self, seen: UrlSeen, *, fresh: bool) -> None:
+        self.size = seen.size
+        self.mark = b"" if fresh else seen.mark  # by which this host knows it
+        self.is_own = seen.local  # what other hosts have does not count for it
+        self.content: tuple[bytes, int] | None = None  # which it is, once it is here
+
+    def state(self) -> UrlState:
+        """What the server is told of it; other hosts may find something else at the same URL."""
+        return UrlState(b"" if self.is_own else self.mark, *(self.content or (b"", 0)))
 
 
 class StagingRequest:

@@ -17,26 +17,11 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from bough.executor.files.staging.host_contents import HostContents
-from bough.executor.files.staging.staging_requests import AnnouncedTask, SiteFileRequest, StagingRequest
+from bough.executor.files.staging.staging_requests import AnnouncedTask, SeenUrl, SiteFileRequest, StagingRequest
 from bough.executor.files.transfers.transfer_protocol import FetchUrl, LookUrl, UrlFetched, UrlSeen
 from bough.model.sites.resources import show_bytes
-from bough.wire.file_messages import UrlState
 
 _AGAIN: Final = 3  # times that something is fetched which was evicted before its reader had it
-
-
-class SeenUrl:
-    """What a request has seen at one of its URLs."""
-
-    def __init__(self, seen: UrlSeen, *, fresh: bool) -> None:
-        self.size = seen.size
-        self.mark = b"" if fresh else seen.mark  # by which this host knows it
-        self.is_own = seen.local  # what other hosts have does not count for it
-        self.content: tuple[bytes, int] | None = None  # which it is, once it is here
-
-    def state(self) -> UrlState:
-        """What the server is told of it; other hosts may find something else at the same URL."""
-        return UrlState(b"" if self.is_own else self.mark, *(self.content or (b"", 0)))
 
 
 class Failed(Protocol):
