@@ -1,6 +1,7 @@
 """A platform for the simulator from what a server has measured on the user's own sites.
 
-Hosts are those that are there, or those that were seen last; their cores and memory are what they said. Speeds come
+Hosts are those that are there, or those that were seen last; what they have is what they said, and of attributes those
+count that are the same on all hosts of a kind. Speeds come
 from tasks that do the same on several hosts: how much quicker one does them than all do in the mean. Links come from
 tasks whose inputs all came one way: bytes over seconds, the median of the larger half, since others used the link, too.
 How pilots come and go is in the definitions of sites; how files travel is said as it is live.
@@ -18,15 +19,18 @@ from typing import Any
 import msgspec
 
 from bough.errors import UserError
+from bough.model.sites.queue_specs import QueueSpec
 from bough.model.sites.resources import show_bytes
 from bough.model.sites.site_specs import SiteSpec
 from bough.model.texts.plurals import counted
-from bough.sim.platforms.platform_files import toml_key, toml_text
+from bough.sim.platforms.platform_files import toml_key, toml_lines, toml_text, toml_value
 
 Row = Mapping[str, Any]
 Ask = Callable[[str], Sequence[Row]]  # a question in SQL to the jobs database
 
-_EXECUTORS = """select site, host, cores, memory, "left" from executors order by id desc limit 20000"""
+_EXECUTORS = """select site, host, cores, memory, gpus, resources, attributes, "left" from executors
+  order by id desc limit 20000"""
+_QUEUES = "select queue, limits from queues order by turn"
 _TASKS = """select name, command, host, seconds, cores from tasks where state = 'done' and is_array = 0
   and coalesce(reused, 0) = 0 and seconds > 0.05 and host != '' order by id desc limit 20000"""
 _SPANS = """select spans.id as id, executors.host as host, spans.seconds / (spans.stop - spans.start) as seconds
@@ -48,6 +52,14 @@ class HostSeen(msgspec.Struct, frozen=True):
     host: str
     cores: float
     memory: int
+    gpus: float = 0.0
+    resources: Mapping[str, float] = {}
+    attributes: Mapping[str, Any] = {}  # what it says of itself
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """Hosts of one kind are described together."""
+        return self.cores, self.memory, self.gpus, tuple(self.resources.items())
 
 
 class MeasuredLink(msgspec.Struct, frozen=True):
@@ -64,6 +76,7 @@ class MeasuredSites(msgspec.Struct, frozen=True):
     speeds: Mapping[str, float]  # by host; the mean over all is 1
     from_home: Mapping[str, MeasuredLink]  # by site
     from_peers: Mapping[str, MeasuredLink]
+    queues: Mapping[str, QueueSpec] = {}  # named ones
 
 
 def measured_sites(ask: Ask) -> MeasuredSites:
@@ -75,7 +88,9 @@ def measured_sites(ask: Ask) -> MeasuredSites:
     for row in ask(_SPANS):
         runs[f"array {row['id']}"][str(row["host"])].append(float(row["seconds"]))
     home, peers = _links(ask(_STAGING))
-    return MeasuredSites(hosts, speeds_of(runs, {one.host for one in hosts}), home, peers)
+    queues = {str(row["queue"]): row["limits"] for row in ask(_QUEUES)}  # the last ones
+    limits = {name: msgspec.json.decode(said, type=QueueSpec) for name, said in queues.items() if said}
+    return MeasuredSites(hosts, speeds_of(runs, {one.host for one in hosts}), home, peers, limits)
 
 
 def speeds_of(runs: Mapping[str, Mapping[str, Sequence[float]]], wanted: Iterable[str]) -> dict[str, float]:
@@ -102,10 +117,17 @@ def _hosts(rows: Sequence[Row]) -> list[HostSeen]:
         cores, memory = float(row["cores"] or 1), int(row["memory"] or 0)
         before = found.get(key)
         if before is None:
-            found[key] = HostSeen(*key, cores, memory)
+            more = _by_name(row["resources"]), _by_name(row["attributes"])
+            found[key] = HostSeen(*key, cores, memory, float(row["gpus"] or 0), *more)
         elif row["left"] is None:  # another executor beside it
-            found[key] = HostSeen(*key, before.cores + cores, max(before.memory, memory))
+            gpus = before.gpus + float(row["gpus"] or 0)
+            cores, memory = before.cores + cores, max(before.memory, memory)
+            found[key] = msgspec.structs.replace(before, cores=cores, memory=memory, gpus=gpus)
     return sorted(found.values(), key=lambda one: (one.site, one.host))
+
+
+def _by_name(text: str | None) -> dict[str, Any]:
+    return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
 
 
 def _links(rows: Sequence[Row]) -> tuple[dict[str, MeasuredLink], dict[str, MeasuredLink]]:
@@ -150,17 +172,19 @@ def platform_text(
             "early = true    # as live: inputs of the next task travel while a host is busy",
             "chains = true    # as live: a host sends on what it is still getting",
         ]
+    for name, limits in found.queues.items():
+        lines += ["", f"[queue.{toml_key(name)}]", *toml_lines(limits)]
     by_site: dict[str, list[HostSeen]] = defaultdict(list)
     for host in found.hosts:
         by_site[host.site].append(host)
     for site, hosts in by_site.items():
-        shapes = Counter((host.cores, host.memory) for host in hosts)
-        for number, ((cores, memory), count) in enumerate(shapes.most_common()):
-            same = [host.host for host in hosts if (host.cores, host.memory) == (cores, memory)]
+        shapes = Counter(host.kind for host in hosts)
+        for number, (kind, count) in enumerate(shapes.most_common()):
+            same = [host for host in hosts if host.kind == kind]
             lines += ["", f"[site.{toml_key(site if not number else f'{site}-{number + 1}')}]"]
             lines.append(_hosts_line(count, definitions.get(site) if len(shapes) == 1 else None))
-            lines += [f"cores = {cores:g}"] + ([f"memory = {memory}"] if memory else [])
-            lines += _speed_lines(same, found.speeds) + _link_lines(site, found)
+            lines += _host_lines(same)
+            lines += _speed_lines([host.host for host in same], found.speeds) + _link_lines(site, found)
             if site in definitions:
                 lines += _definition_lines(definitions[site])
             if waits.get(site) or site in definitions:
@@ -173,6 +197,16 @@ def _hosts_line(seen: int, spec: SiteSpec | None) -> str:
     if spec is None or spec.batch == "none" or spec.max_pilots <= seen:
         return f"hosts = {seen}"
     return f"hosts = {spec.max_pilots}    # as many pilots as there may be; {counted(seen, 'host')} seen"
+
+
+def _host_lines(hosts: Sequence[HostSeen]) -> list[str]:
+    """What hosts of one kind have, and say of themselves."""
+    one, *others = hosts
+    said = {"memory": one.memory, "gpus": one.gpus, "resources": dict(one.resources)}
+    said["attributes"] = {
+        name: value for name, value in one.attributes.items() if all(x.attributes.get(name) == value for x in others)
+    }
+    return [f"cores = {one.cores:g}", *(f"{key} = {toml_value(value)}" for key, value in said.items() if value)]
 
 
 def _speed_lines(hosts: Sequence[str], speeds: Mapping[str, float]) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 
 from bough.analysis.measured_platform import measured_sites, platform_text, speeds_of
 from bough.errors import UserError
+from bough.model.sites.queue_specs import QueueSpec
 from bough.model.sites.site_specs import SiteSpec
 from bough.sim.experiment import simulate
 from bough.sim.platforms.platform import BatchQueueSpec, read_platform
@@ -17,13 +18,18 @@ from bough.sim.workload import SimulatedTask, Workload
 Rows = Sequence[Mapping[str, Any]]
 
 
-def _executor(site: str, host: str, cores: float, *, left: float | None = None, memory: int = 0) -> dict[str, Any]:
-    return {"site": site, "host": host, "cores": cores, "memory": memory, "left": left}
+def _executor(
+    site: str, host: str, cores: float, *, left: float | None = None, memory: int = 0, **others: Any
+) -> dict[str, Any]:
+    said = {"gpus": 0, "resources": None, "attributes": None, **others}
+    return {"site": site, "host": host, "cores": cores, "memory": memory, "left": left, **said}
 
 
-def _database(executors: Rows = (), tasks: Rows = (), spans: Rows = (), staging: Rows = ()) -> Any:
+def _database(executors: Rows = (), tasks: Rows = (), spans: Rows = (), staging: Rows = (), queues: Rows = ()) -> Any:
+    tables = (("from staging", staging), ("from spans", spans), ("from tasks", tasks), ("from queues", queues))
+
     def ask(statement: str) -> Rows:
-        for word, rows in (("from staging", staging), ("from spans", spans), ("from tasks", tasks)):
+        for word, rows in tables:
             if word in statement:
                 return rows
         return executors
@@ -111,6 +117,31 @@ def test_how_pilots_come_and_go_is_in_the_definition_of_their_site() -> None:
     assert desk.queue == BatchQueueSpec(idle=0.0)  # its hosts stay, and their jobs have no end
     assert lab.queue is None  # they were started by hand
     assert platform.transfers.outputs == "home"
+
+
+def test_what_hosts_have_and_all_of_them_say_of_themselves_is_there() -> None:
+    gpu = {"gpus": 2, "resources": '{"a license":3}'}
+    executors = [
+        _executor("lab", "l1", 4, attributes='{"os":"linux","cpu":["avx2","sse"],"disk_gb":50.5}', **gpu),
+        _executor("lab", "l2", 4, attributes='{"os":"linux","cpu":["avx2","sse"],"disk_gb":40}', **gpu),
+        _executor("lab", "l3", 4, attributes='{"os":"linux"}'),
+    ]
+    sites = read_platform(platform_text(measured_sites(_database(executors)))).site
+    first, second = sites["lab"], sites["lab-2"]
+    assert (first.hosts, first.gpus, first.resources) == (2, 2.0, {"a license": 3.0})
+    assert first.attributes == {"os": "linux", "cpu": ("avx2", "sse")}  # their disks differ
+    assert (second.hosts, second.gpus, second.attributes) == (1, 0.0, {"os": "linux"})
+
+
+def test_named_queues_are_there_with_the_limits_that_they_were_given_last() -> None:
+    queues = [
+        {"queue": "night", "limits": '{"max_cores":4}'},
+        {"queue": "gone", "limits": "{}"},
+        {"queue": "night", "limits": '{"max_cores":8,"sites":["lab"],"share":2.5}'},
+        {"queue": "gone", "limits": None},
+    ]
+    found = measured_sites(_database([_executor("lab", "l1", 1)], queues=queues))
+    assert read_platform(platform_text(found)).queue == {"night": QueueSpec(max_cores=8, sites=("lab",), share=2.5)}
 
 
 def test_names_are_quoted_and_nothing_seen_is_said() -> None:

@@ -46,8 +46,13 @@ def write_platform(platform: Platform) -> str:
     parts += [(f"site.{toml_key(name)}", site) for name, site in platform.site.items()]
     lines = []
     for name, part in parts:
-        lines += [f"[{name}]", *[f"{key} = {_value(one)}" for key, one in _said(part)], ""]
+        lines += [f"[{name}]", *toml_lines(part), ""]
     return "\n".join(lines)
+
+
+def toml_lines(part: msgspec.Struct) -> list[str]:
+    """A line for each key of a part that is not as usual."""
+    return [f"{key} = {toml_value(one)}" for key, one in _said(part)]
 
 
 def toml_key(name: str) -> str:
@@ -67,13 +72,14 @@ def _said(part: msgspec.Struct) -> list[tuple[str, Any]]:
     return [(key, one) for key in usual if (one := getattr(part, key)) != usual[key]]
 
 
-def _value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it."""
     if isinstance(value, msgspec.Struct):
-        return "{" + ", ".join([f"{key} = {_value(one)}" for key, one in _said(value)]) + "}"
+        return "{" + ", ".join([f"{key} = {toml_value(one)}" for key, one in _said(value)]) + "}"
     if isinstance(value, dict):
-        return "{" + ", ".join([f"{toml_key(key)} = {_value(one)}" for key, one in value.items()]) + "}"
+        return "{" + ", ".join([f"{toml_key(key)} = {toml_value(one)}" for key, one in value.items()]) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join([_value(one) for one in value]) + "]"
+        return "[" + ", ".join([toml_value(one) for one in value]) + "]"
     if isinstance(value, str):
         return toml_text(value)
     return str(value).lower() if isinstance(value, bool) else repr(value)
