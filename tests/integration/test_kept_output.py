@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -125,6 +126,24 @@ def test_log_shows_and_follows_running_tasks_of_a_session(opened: Session, here:
         (here / "go").touch()
         assert log.stdout.read() == "long 1 (attempt 2) | end\n"
         assert log.wait(60) == 0
+
+
+def test_a_program_that_follows_gets_an_object_for_each_line(opened: Session, here: Path) -> None:
+    wait = "until [ -e go ]; do sleep 0.05; done"
+    task = opened.command(f"echo begin; echo oh >&2; {wait}; printf 'a | b'", name="long")
+    until(lambda: task.stdout and task.stderr, "its beginning")
+    with subprocess.Popen([*BOUGH, "log", "-f", "--json", "1"], stdout=subprocess.PIPE, text=True) as log:
+        assert log.stdout is not None
+        first = [json.loads(log.stdout.readline()) for _ in range(2)]
+        (here / "go").touch()
+        told = [*first, *map(json.loads, log.stdout)]
+        assert log.wait(60) == 0
+    assert [(one["stream"], one["line"]) for one in told] == [
+        ("stdout", "begin"),
+        ("stderr", "oh"),
+        ("stdout", "a | b"),
+    ]
+    assert told[0] == {"id": "1", "name": "long", "attempt": 1, "stream": "stdout", "line": "begin"}
 
 
 def test_explain_shows_the_end_of_stderr_of_what_was_killed_or_cancelled(opened: Session) -> None:

@@ -72,6 +72,14 @@ def test_a_command_always_runs_and_json_tells_how_it_ended(bough: Caller) -> Non
     assert "shown" in ended.stderr
 
 
+@pytest.mark.parametrize("words", [("list.txt",), ("--array", "1-2", "--", "echo shown {}")])
+def test_echoes_leave_standard_output_to_json(bough: Caller, words: tuple[str, ...]) -> None:
+    (bough.folder / "list.txt").write_text("echo shown 1\necho shown 2\n")
+    ended = bough("run", "--json", "--echo", *words)
+    assert json.loads(ended.stdout)["done"] == 2
+    assert "shown 2" in ended.stderr
+
+
 def test_each_line_fills_its_slot_as_data_and_is_reused(bough: Caller) -> None:
     (bough.folder / "lines").write_text("a b\n\n{x} $HOME\n'q'\r\n")
     for _ in range(2):

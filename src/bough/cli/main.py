@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import errno
 import importlib
 import io
 import os
@@ -178,7 +179,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A word of the command line, or a file's name, that is not UTF-8: it can be neither sent nor stored.
         return report(UserError(f"{error.object!r:.100} is not valid Unicode; give another name"))
     except OSError as error:
-        return report(SiteError(str(error)))
+        gone = error.errno == errno.ENOENT and error.filename is None  # what `os.getcwd` says
+        return report(SiteError("the folder in which you are was removed; go to another one" if gone else str(error)))
     except MemoryError:
         return report(SiteError("this machine has no memory left for it; close something, or do it in parts"))
     except Exception as error:  # noqa: BLE001 - the last place that can say whose fault it is

@@ -100,7 +100,15 @@ def test_cores_of_a_session_are_bounded(given: object) -> None:
 
 @pytest.mark.parametrize(
     ("name", "store"),
-    [("a\0b", None), ("\udcff", None), (None, "a\0b"), (None, "p/" * 1500), (None, 2**63), (2**63, None)],
+    [
+        ("a\0b", None),
+        ("\udcff", None),
+        (None, "a\0b"),
+        (None, "p/" * 1500),
+        (None, 2**63),
+        (2**63, None),
+        ("ü" * 125, None),
+    ],
 )
 def test_a_session_s_name_and_store_are_bounded(name: object, store: object) -> None:
     with pytest.raises(UserError):

@@ -221,6 +221,16 @@ def test_no_memory_is_the_worlds_fault(bough: Call, monkeypatch: pytest.MonkeyPa
     assert "Traceback" not in err
 
 
+def test_a_folder_that_was_removed_is_told(bough: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    code, _, err = bough("run", "--", "true")
+    monkeypatch.chdir(tmp_path)
+    assert (code, err) == (3, "bough: the folder in which you are was removed; go to another one\n")
+
+
 @pytest.mark.parametrize("said", ["9" * 5000, "99999999999999999999", "0", "-5", "²", "x", "1"])
 def test_the_width_of_a_terminal_is_believed_within_reason(
     bough: Call, monkeypatch: pytest.MonkeyPatch, said: str

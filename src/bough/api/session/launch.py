@@ -239,6 +239,9 @@ def _count(name: str, given: object) -> int:
 # --- name, store, cores ---------------------------------------------------------------------------------
 
 
+_LONGEST_NAME = 240  # bytes; file systems allow 255, and some names get a number
+
+
 def find_place(name: object, store: object) -> StoreLocation:
     """The name and store of a session: what was said, or the script's stem and a folder of that name in ./.bough."""
     if name is not None and not (isinstance(name, str) and name):
@@ -248,6 +251,10 @@ def find_place(name: object, store: object) -> StoreLocation:
     chosen = within("name", name or _script_stem(), Name)
     if os.sep in chosen or chosen in {".", ".."}:
         raise BadValue(f"name is {chosen!r}; a name cannot hold a {os.sep}, because it names a folder in ./{HOME}")
+    if store is None and len(os.fsencode(chosen)) > _LONGEST_NAME:
+        raise BadValue(
+            f"name is {shown(chosen)}; it names a folder in ./{HOME}, so that it has at most {_LONGEST_NAME} bytes"
+        )
     if store is not None and not os.fspath(store):
         raise BadValue("store is ''; give the path of a folder")
     folder = check_path("store", os.fspath(store)) if store is not None else os.path.join(HOME, chosen)

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         if args.monitors:
             return _show_seen(database, picks, args.tail, output)
         if args.follow:
-            return follow_output(database, picks, wanted)
+            return follow_output(database, picks, wanted, as_json=args.json)
         if args.json:
             output.answer(_as_json(database, picks, wanted, args.tail), lambda: ())
             return 0

@@ -325,7 +325,8 @@ def _watched(
     """Run what is submitted to its end, and say how that was."""
     from bough.cli.runs.run_sessions import watched_run
 
-    ended = judge(watched_run(submit, _options(args), silent=args.json or args.quiet, strict=True))
+    with _prints_to_stderr(args.json):  # as --echo does
+        ended = judge(watched_run(submit, _options(args), silent=args.json or args.quiet, strict=True))
     if args.json:
         print_json(ended.as_json())
     return ended.exit_code
@@ -398,7 +399,8 @@ def _run_commands(args: argparse.Namespace, output: Output, words: list[str]) ->
             silent=silent,
         )
 
-    ended = watched_run(work, _options(args), silent=silent or many is None, strict=True)
+    with _prints_to_stderr(args.json):
+        ended = watched_run(work, _options(args), silent=silent or many is None, strict=True)
     if args.json:
         print_json(ended.as_json())
     return ended.exit_code
@@ -406,7 +408,7 @@ def _run_commands(args: argparse.Namespace, output: Output, words: list[str]) ->
 
 @contextmanager
 def _prints_to_stderr(wanted: bool) -> Iterator[None]:
-    """Keep standard output for the final object: the script, and what it starts, writes to standard error."""
+    """Keep standard output for the final object: a script, what it starts, and echoes write to standard error."""
     if not wanted:
         yield
         return

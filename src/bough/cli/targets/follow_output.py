@@ -1,14 +1,16 @@
 """Follows what tasks write until they have ended: `bough log -f`.
 
-One task's output is passed on as it is, that of several line by line with the task's name before each. A retry is
-another attempt, and is followed as well. Rule: bytes are passed on once; what an attempt wrote last is passed on before
-anything of the next.
+One task's output is passed on as it is, that of several line by line with the task's name before each; as JSON each
+line is an object. A retry is another attempt, and is followed as well. Rule: bytes are passed on once; what an attempt
+wrote last is passed on before anything of the next.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import time
+from collections.abc import Iterable
 from typing import Protocol
 
 from bough.api.display.output_lines import TaskLines, label_of_output
@@ -56,12 +58,15 @@ class _Seen:
 class OutputFollower:
     """See the module."""
 
-    def __init__(self, database: OpenDatabase, picks: list[Selected], wanted: list[str], write: Write) -> None:
+    def __init__(
+        self, database: OpenDatabase, picks: list[Selected], wanted: list[str], write: Write, *, as_json: bool = False
+    ) -> None:
         self._database = database
         self._picks = picks
         self._wanted = wanted
         self._write = write
-        self._prefixed = len(picks) != 1 or picks[0].first != picks[0].last
+        self._as_json = as_json
+        self._prefixed = as_json or len(picks) != 1 or picks[0].first != picks[0].last
         self._lines = TaskLines()
         self._seen: dict[str, _Seen] = {}
 
@@ -141,23 +146,34 @@ class OutputFollower:
         if not self._prefixed:
             self._write(stream, data)
             return
-        shown = label_of_output(name, label, seen.attempt)
-        for line in self._lines.add((label, stream), shown, data):
-            self._write(stream, f"{line}\n".encode(errors="replace"), ends=True)
+        shown = self._label(label, name, seen.attempt)
+        self._print_lines(label, name, stream, seen.attempt, self._lines.add((label, stream), shown, data))
+
+    def _label(self, label: str, name: str, attempt: int) -> str:
+        return "" if self._as_json else label_of_output(name, label, attempt)
+
+    def _print_lines(self, label: str, name: str, stream: str, attempt: int, lines: Iterable[str]) -> None:
+        for line in lines:
+            if self._as_json:
+                told = {"id": label, "name": name, "attempt": attempt, "stream": stream}
+                text = json.dumps(told | {"line": line.removeprefix(" | ")}, ensure_ascii=False)
+            else:
+                text = line
+            self._write(stream, f"{text}\n".encode(errors="replace"), ends=True)
 
     def _end(self, label: str, name: str, seen: _Seen) -> None:
         """An attempt has ended, perhaps within a line."""
         for stream in self._wanted:
-            for line in self._lines.end((label, stream), label_of_output(name, label, seen.attempt)):
-                self._write(stream, f"{line}\n".encode(errors="replace"), ends=True)
+            last = self._lines.end((label, stream), self._label(label, name, seen.attempt))
+            self._print_lines(label, name, stream, seen.attempt, last)
             self._write(stream, b"", ends=True)
 
 
-def follow_output(database: OpenDatabase, picks: list[Selected], wanted: list[str]) -> int:
+def follow_output(database: OpenDatabase, picks: list[Selected], wanted: list[str], *, as_json: bool = False) -> int:
     """Pass on what tasks write until all have ended; 1 when one did not succeed."""
     streams = {
         "stdout": OutputWriter(sys.stdout),
-        "stderr": OutputWriter(sys.stderr if len(wanted) > 1 else sys.stdout),
+        "stderr": OutputWriter(sys.stderr if len(wanted) > 1 and not as_json else sys.stdout),
     }
 
     def write(stream: str, data: bytes, *, ends: bool = False) -> None:
@@ -167,7 +183,7 @@ def follow_output(database: OpenDatabase, picks: list[Selected], wanted: list[st
 
     if not picks:
         return 0
-    follower = OutputFollower(database, picks, wanted, write)
+    follower = OutputFollower(database, picks, wanted, write, as_json=as_json)
     try:
         return 0 if follower.follow() else 1
     except BoughError as error:
