@@ -781,6 +781,29 @@ def test_an_executor_writes_back_only_what_it_reported_and_its_task_declared(ser
     assert (here / "out.txt").read_text() == "good"
 
 
+def test_a_folder_that_would_leave_its_place_is_not_written_back(service: FarService, here: Path) -> None:
+    executor, evil = HandExecutor(service), hostile_archive()
+    digest = blake2b(evil, digest_size=DIGEST).digest()
+    session = open_session(service, "evil")
+    try:
+        task = session.command("mkdir {o:w}", o="out", keep="later", retries=0)
+        run = executor.hear(RunSpan)
+        output = Output("o", str(here / "out"), len(evil), 7, digest, folder=True, later=True)
+        executor.say(Report(1, [WorkSucceeded(run.span, 0, 1, 0.1, None, (Detail(0, outputs=(output,)),))]))
+        made = MadeFile(str(here / "out"), digest, len(evil), folder=True, time=7)
+        executor.say(WriteBack(1, [HeldOutputs(run.record, 0, run.attempt, [made], [evil])]))
+        executor.hear(WrittenBack)
+        if session.welcome.shared:  # else it is the client that unpacks it
+            again = executor.hear(RunSpan)  # it is made again, and said to have failed if that is no better
+            assert (again.attempt, again.limits.keep) == (2, True)
+            assert "would leave the folder" in task.explain()
+            executor.say(Report(2, [WorkFailed(again.span, 0, Failure(Cause.EXIT, "over", exit_code=1))]))
+        session.detach()
+    finally:
+        executor.sock.close()
+    assert left_in(here) == []
+
+
 def test_hostile_names_never_leave_the_sandbox(service: FarService, here: Path, tmp_path: Path) -> None:
     (here / "in.txt").write_text("in\n")
     (tmp_path / "secret.txt").write_text("secret\n")

@@ -35,6 +35,12 @@ class Site:
     def start(self, number: int, *words: str) -> None:
         self.service.executor(number, "--resource", f"h{number}=9", *words)
 
+    def start_near(self) -> None:
+        """An executor that sees the client's directory."""
+        access, work = str(self.service.access), str(self.folder / "near")
+        words = ["executor", "start", "--server", access, "--cores", "1", "--work", work, "--resource", "h0=9"]
+        self.hosts.spawn(0, [*self.service.python, *words], "near.log")
+
     def executors(self) -> list[dict[str, object]]:
         found = json.loads(self.service.bough("executor", "list", "--json", "--server", self.service.socket))
         assert isinstance(found, list)
@@ -90,6 +96,58 @@ def test_all_are_in_their_places_when_their_tasks_are_done_and_readers_need_not_
     assert len(list((site.folder / "copy").rglob("*.txt"))) == 41
     with bough.Session(site.service.socket, name="later", reuse="always") as s:
         again = s.sweep("echo {n} > {o:w}; : > {e:w}", space, o="out/{n}.txt", e="out/{n}.empty", keep="later")
+        again.wait_all()
+        assert all(task.reused for task in again)
+
+
+@linked
+def test_folders_are_gathered_too_and_readers_in_the_directory_need_not_wait(site: Site) -> None:
+    site.start(1, *LONG)
+    site.start(2)
+    site.start_near()
+    site.service.await_executors(3)
+    text = "mkdir {o:w}; echo in > {o}/x; echo deep > {o}/y; echo 1 >> {count}"
+    options = {"count": str(site.count), "keep": "later", "resources": {"h1": 1}}
+    with bough.Session(site.service.socket, name="folders") as s:
+        busy = s.command("sleep 600", resources={"h1": 1})
+        folder, file = s.command(text, o="out/folder", **options), s.command(MAKE, o="made.txt", **options)
+        read = s.command("cat {x:r}/x {x}/y", x=folder, resources={"h2": 1})
+        near = s.command("cat {x:r}/x {y:r}; touch {seen}; until [ -e {gate} ]; do sleep 0.1; done; cat {x}/y",
+            x=folder, y=file, seen=str(site.folder / "seen"), gate=str(site.folder / "gate"), resources={"h0": 1},
+        )  # fmt: skip
+        assert read.result(120).stdout == "in\ndeep\n"
+        until((site.folder / "seen").exists, "the one in the directory")
+        assert not folder.done()
+        assert "its outputs are on their way" in folder.explain()
+        busy.cancel()
+        folder.result(120)
+        file.result(120)
+        (site.folder / "gate").touch()
+        assert near.result(120).stdout == "in\nmade\ndeep\n"  # what it reads was not taken away from it
+        assert (site.here / "out/folder/x").read_text() == "in\n"
+    assert site.made() == 2
+    with bough.Session(site.service.socket, name="folders", reuse="always") as s:
+        again = s.command(text, o="out/folder", **options), s.command(MAKE, o="made.txt", **options)
+        for task in again:
+            task.result(120)
+        assert all(task.reused for task in again)
+    assert site.made() == 2
+
+
+@linked
+def test_many_folders_and_one_that_is_big_are_in_their_places_when_their_tasks_are_done(site: Site) -> None:
+    site.start(1, "--cores", "2")
+    site.service.await_executors(1)
+    with bough.Session(site.service.socket, name="many") as s:
+        made = s.sweep("mkdir {o:w}; echo {n} > {o}/x", bough.product(n=range(20)), o="out/{n}", keep="later")
+        big = s.command("mkdir {o:w}; head -c 3000000 /dev/zero > {o}/x", o="big", keep="later")
+        for task in as_completed([*made, big], timeout=120):
+            assert all(os.path.isdir(str(path)) for path in task.outputs.values()), task
+    assert [(site.here / f"out/{n}/x").read_text() for n in range(20)] == [f"{n}\n" for n in range(20)]
+    assert (site.here / "big/x").stat().st_size == 3_000_000
+    assert not [path for path in site.here.rglob("*") if path.name.startswith(".") and path.name != ".bough"]
+    with bough.Session(site.service.socket, name="many", reuse="always") as s:
+        again = s.sweep("mkdir {o:w}; echo {n} > {o}/x", bough.product(n=range(20)), o="out/{n}", keep="later")
         again.wait_all()
         assert all(task.reused for task in again)
 

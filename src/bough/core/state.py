@@ -279,7 +279,7 @@ class State:
         lives = workflow.lives
         lives.clear()
         for record in workflow.group.records():
-            lives.has_temporary = lives.has_temporary or not record.spec.limits.keep
+            lives.note_keep(record.spec.limits.keep)
             if record.group.workflow is not workflow:
                 continue  # the root's has the others in it
             if type(record) is TaskRecord:

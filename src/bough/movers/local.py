@@ -10,12 +10,12 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bough import private
-from bough.folder_state import folder_state
+from bough.folder_state import folder_state, set_folder_time, sync_folder
 from bough.model.files import matches
 from bough.model.outcomes import kept_time
 from bough.wire.file_messages import DIGEST, PIECE
@@ -68,18 +68,25 @@ def is_brought(path: str, digest: bytes, size: int) -> bool:
 
 
 def bring_to_place(content: str, digest: bytes, path: str, hidden: str) -> None:
-    """A copy of a content at a path, where its user may do with it as he likes; marked, so that it can be known."""
+    """A copy of a content at a path, where its user may do with it as he likes; marked, so that it can be known.
+
+    What has come there meanwhile stays: another reader was faster, or whoever writes it back.
+    """
     import shutil  # late: executors and servers start without it
 
     os.makedirs(os.path.dirname(path), exist_ok=True)
     try:
         shutil.copyfile(content, hidden)
         os.utime(hidden, (mark_of(digest), mark_of(digest)))
-        os.replace(hidden, path)
-    except BaseException:
+        try:
+            os.link(hidden, path)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without links
+            os.replace(hidden, path)
+    finally:
         with contextlib.suppress(OSError):
             os.unlink(hidden)
-        raise
 
 
 def expand(pattern: str) -> list[str]:
@@ -142,49 +149,67 @@ def give_out(store: ContentStore, copies: Sequence[ContentCopy]) -> list[int]:
                 os.replace(copies[at].hidden, copies[at].path)
     except BaseException:
         for one in copies:
-            with contextlib.suppress(OSError):
-                if one.folder:
-                    private.remove_tree(one.hidden)
-                else:
-                    os.unlink(one.hidden)
+            _drop_hidden(one)
         raise
     return [times[at] for at in range(len(copies))]
 
 
-def write_together(files: Sequence[tuple[bytes, ContentCopy]]) -> None:
+def write_together(copies: Sequence[tuple[bytes, ContentCopy]]) -> None:
     """Write files to their paths, as `give_out` does, and on the disk when this returns: each folder is synced once.
 
-    All are written before the first is synced, so that the disk has much to do at once.
+    All are written before the first is synced, so that the disk has much to do at once. Folders among them come first,
+    one by one, since a file may lie in one. OSError, or BadArchive for what is no archive of a folder.
     """
-    folders = dict.fromkeys(os.path.dirname(one.path) for _, one in files)
+    folders = dict.fromkeys(os.path.dirname(one.path) for _, one in copies)
     try:
-        for folder in folders:
-            os.makedirs(folder, exist_ok=True)
-        for data, one in files:
+        for data, one in copies:
             if blake2b(data, digest_size=DIGEST).digest() != one.digest:
                 raise OSError(errno.EIO, "it was damaged on its way", one.path)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(one.hidden)
-            with open(one.hidden, "xb", opener=_as_umask_allows) as target:
-                _set_mode(target.fileno(), one)
-                target.write(data)
-        for _, one in files:
-            descriptor = os.open(one.hidden, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                if one.time:
-                    os.utime(descriptor, ns=(one.time, one.time))
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        for _, one in files:
-            os.replace(one.hidden, one.path)
+        for folder in folders:
+            os.makedirs(folder, exist_ok=True)
+        for data, one in copies:
+            if one.folder:
+                _write_folder(data, one)
+        _write_files([(data, one) for data, one in copies if not one.folder])
     except BaseException:
-        for _, one in files:
-            with contextlib.suppress(OSError):
-                os.unlink(one.hidden)
+        for _, one in copies:
+            _drop_hidden(one)
         raise
     for folder in folders:
         private.sync_folder(folder)
+
+
+def _write_files(files: Sequence[tuple[bytes, ContentCopy]]) -> None:
+    for data, one in files:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(one.hidden)
+        with open(one.hidden, "xb", opener=_as_umask_allows) as target:
+            _set_mode(target.fileno(), one)
+            target.write(data)
+    for _, one in files:
+        descriptor = os.open(one.hidden, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if one.time:
+                os.utime(descriptor, ns=(one.time, one.time))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    for _, one in files:
+        os.replace(one.hidden, one.path)
+
+
+def _write_folder(archive: bytes, copy: ContentCopy) -> None:
+    _unpack_out(lambda offset: archive[offset : offset + PIECE], copy)
+    sync_folder(copy.hidden)
+    _show_folder(copy)
+
+
+def _drop_hidden(copy: ContentCopy) -> None:
+    with contextlib.suppress(OSError):
+        if copy.folder:
+            private.remove_tree(copy.hidden)
+        else:
+            os.unlink(copy.hidden)
 
 
 def _set_mode(descriptor: int, copy: ContentCopy) -> None:
@@ -192,24 +217,43 @@ def _set_mode(descriptor: int, copy: ContentCopy) -> None:
     os.fchmod(descriptor, copy.mode & 0o777 & allowed)
 
 
-def _unpack_out(store: ContentStore, copy: ContentCopy) -> int:
+def _unpack_out(read: Callable[[int], bytes], copy: ContentCopy) -> int:
+    """Make a folder at its hidden name; `read` gives the piece of its archive at an offset."""
     from bough.movers.folder_archive import unpack_pieces
 
     private.remove_tree(copy.hidden)
-    unpack_pieces(lambda offset: store.read(copy.digest, offset, PIECE), copy.digest, copy.hidden)
+    unpack_pieces(read, copy.digest, copy.hidden)
+    if copy.time:
+        set_folder_time(copy.hidden, copy.time)
     return kept_time(folder_state(copy.hidden).mtime_ns)
 
 
 def _show_folder(copy: ContentCopy) -> None:
+    """Give a folder its name. One that is there and is the same stays: a task may be reading what was brought there."""
     from bough.movers.folder_archive import replace_folder
 
-    replace_folder(copy.hidden, copy.path)
+    if copy.time and _is_same_folder(copy):
+        set_folder_time(copy.path, copy.time)
+        private.remove_tree(copy.hidden)
+    else:
+        replace_folder(copy.hidden, copy.path)
+
+
+def _is_same_folder(copy: ContentCopy) -> bool:
+    from bough.movers.folder_archive import UnpackableFolder, archive_digest
+
+    try:
+        if os.path.islink(copy.path) or folder_state(copy.path).size != folder_state(copy.hidden).size:
+            return False
+        return archive_digest(copy.path).digest == copy.digest
+    except (OSError, UnpackableFolder):
+        return False
 
 
 def _copy_out(store: ContentStore, copy: ContentCopy) -> int:
     os.makedirs(os.path.dirname(copy.path), exist_ok=True)
     if copy.folder:
-        return _unpack_out(store, copy)
+        return _unpack_out(lambda offset: store.read(copy.digest, offset, PIECE), copy)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(copy.hidden)
     with open(copy.hidden, "xb", opener=_as_umask_allows) as target:

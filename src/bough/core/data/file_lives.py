@@ -11,6 +11,8 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from bough.model.tasks import LATER, Keep
+
 _NONE: Final = array("I", (0,))
 
 
@@ -26,11 +28,17 @@ class LastRead(NamedTuple):
 class FileLives:
     """The files of one workflow."""
 
-    __slots__ = ("has_temporary", "unread")
+    __slots__ = ("has_later", "has_temporary", "unread")
 
     def __init__(self) -> None:
         self.unread = array("I")  # by number of the file: elements that read it and have not succeeded
         self.has_temporary = False  # some task says that what it writes is
+        self.has_later = False  # some task says that what it writes may be safe later than it is done
+
+    def note_keep(self, keep: Keep) -> None:
+        """What some task says of what it writes."""
+        self.has_temporary = self.has_temporary or not keep
+        self.has_later = self.has_later or keep == LATER
 
     def wanted(self, files: Iterable[int]) -> None:
         """One more element that has not succeeded reads these."""

@@ -102,8 +102,8 @@ def add_task(state: State, spec: TaskSpec) -> TaskRecord:
             group.workflow.watched = True
         if spec.reads:
             group.workflow.lives.wanted(record.own.reads)  # type: ignore[arg-type] # they are numbered
-    if not spec.limits.keep:
-        group.workflow.lives.has_temporary = True
+    if spec.limits.keep is not True:
+        group.workflow.lives.note_keep(spec.limits.keep)
     state.records[spec.id] = record
     group.members.append(record)
     group.counts[WAITING] += 1
@@ -151,8 +151,8 @@ def add_array(state: State, spec: ArraySpec) -> ArrayRecord:
     if spec.reads is not None:
         for index in range(count):
             group.workflow.lives.wanted(record.files_of(index))
-    if not spec.limits.keep:
-        group.workflow.lives.has_temporary = True
+    if spec.limits.keep is not True:
+        group.workflow.lives.note_keep(spec.limits.keep)
     state.open_arrays += spec.open
     state.records[spec.id] = record
     group.members.append(record)

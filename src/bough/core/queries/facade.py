@@ -752,10 +752,14 @@ class Queries:
         return workflow is not None and workflow.lives.has_temporary
 
     def inputs_that_may_go(self, record: int, start: int, stop: int) -> list[tuple[int, str]]:
-        """The inputs of commands, by element and path, if some in their workflow are temporary."""
+        """The inputs of commands, by element and path, if some may not be in their places.
+
+        These are temporary in their workflow, or on their way there.
+        """
         found = self._state.records[record]
         workflow = found.group.workflow
-        if not workflow.lives.has_temporary or not found.declares_reads or found.spec.kind is not Kind.COMMAND:
+        may_go = workflow.lives.has_temporary or (workflow.lives.has_later and self._state.unsaved)
+        if not may_go or not found.declares_reads or found.spec.kind is not Kind.COMMAND:
             return []
         return [
             (index, path)

@@ -380,9 +380,9 @@ class FileRequests:
 
     async def _is_in_place(self, run: int, output: Output) -> bool:
         """Whether a kept output could be read from its place, and is here now."""
-        if not output.kept or output.folder or not self._permissions.sees_directory_of(run):
+        if not output.kept or not self._permissions.sees_directory_of(run):
             return False
-        with contextlib.suppress(OSError, UserError):
+        with contextlib.suppress(OSError, BoughError):
             return (await self._files.bring_in(output.path))[0] == output.digest
         return False
 
@@ -562,11 +562,11 @@ class FileRequests:
                 failed.append((one, os_error_text(error)))
         try:
             await self._files.write_together([file for _, files in ready for file in files])
-        except OSError:  # it may be one of them only
+        except (BoughError, OSError):  # it may be one of them only
             for one, files in ready:
                 try:
                     await self._files.write_together(files)
-                except OSError as error:
+                except (BoughError, OSError) as error:
                     failed.append((one, os_error_text(error)))
         return failed
 
@@ -583,7 +583,7 @@ class FileRequests:
             return []
         together: list[tuple[bytes, ContentCopy]] = []
         for made in held.files:
-            if not made.folder and (along.get(made.digest) or not made.size):
+            if along.get(made.digest) or not (made.size or made.folder):
                 together.append((along.get(made.digest, b""), _copy(task, made)))
             else:
                 await files.refer(task.run, [made.digest])

@@ -23,6 +23,7 @@ from bough import private
 from bough.executor.files.command_files.declared_outputs import remove
 from bough.executor.host.disk_space_wait import is_full
 from bough.executor.host.processes import Unstartable
+from bough.folder_state import folder_state
 from bough.model.commands.command import CommandCall, Part, TemplateSlot
 from bough.model.files import OUTSIDE, absolute, is_url, leads_outside, place_inside
 from bough.model.outcomes import Output, Staged, kept_time
@@ -151,7 +152,8 @@ class Sandbox:
                 if stat.S_ISDIR(state.st_mode):
                     archive = f"{self.root}.{len(made)}.tar"
                     packed = self._pack(local, archive, f"its output {slot} ({path})")
-                    made.append(MadeFile(path, packed.digest, packed.size, stat.S_IMODE(state.st_mode), folder=True))
+                    mode, time = stat.S_IMODE(state.st_mode), kept_time(folder_state(local).mtime_ns)
+                    made.append(MadeFile(path, packed.digest, packed.size, mode, folder=True, time=time))
                     where.append(archive)
                     continue
                 if not stat.S_ISREG(state.st_mode):

@@ -351,9 +351,7 @@ class CommandRunner:
             made, where = sandbox.made(outputs.hidden, outputs.gathered())
         except Unstartable as error:
             raise OSError(errno.ENOSPC if error.full else 0, str(error)) from error
-        later = None
-        if run.limits.keep == LATER and not any(one.folder for one in made):
-            later = HeldOutputs(run.record, index, run.attempt, made)
+        later = HeldOutputs(run.record, index, run.attempt, made) if run.limits.keep == LATER else None
         temporary = not run.limits.keep
         self._reports.say(StoreOutputs(number, run.span, index, made, where, temporary=temporary, later=later))
         self._reports.flush()
