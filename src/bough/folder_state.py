@@ -1,7 +1,7 @@
 """What a folder looks like from outside: by this a later run sees whether an output that is a folder is unchanged.
 
-Who writes a folder as another host had it gives it that one's time. Rule: it reads no file. Whatever is added, removed or written below the folder changes it, but for a file that is
-replaced by one of the same size and time.
+Who writes a folder as another host had it gives it that one's time. Rule: it reads no file. Whatever is added, removed
+or written below the folder changes it, but for a file that is replaced by one of the same size and time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def set_folder_time(path: str, mtime_ns: int) -> None:
         os.utime(below, ns=(mtime_ns, mtime_ns), follow_symlinks=False)
 
 
-def sync_folder(path: str) -> None:
+def sync_tree(path: str) -> None:
     """Have all of a folder on the disk."""
     for below in (*_all_below(path), path):
         if not os.path.islink(below):

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bough import private
-from bough.folder_state import folder_state, set_folder_time, sync_folder
+from bough.folder_state import folder_state, set_folder_time, sync_tree
 from bough.model.files import matches
 from bough.model.outcomes import kept_time
 from bough.wire.file_messages import DIGEST, PIECE
@@ -200,7 +200,7 @@ def _write_files(files: Sequence[tuple[bytes, ContentCopy]]) -> None:
 
 def _write_folder(archive: bytes, copy: ContentCopy) -> None:
     _unpack_out(lambda offset: archive[offset : offset + PIECE], copy)
-    sync_folder(copy.hidden)
+    sync_tree(copy.hidden)
     _show_folder(copy)
 
 
