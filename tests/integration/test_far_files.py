@@ -27,7 +27,7 @@ from bough.api.session.session import opened_sessions
 from bough.driver import Driver
 from bough.errors import InvalidWorkload, TaskFailed
 from bough.model.events.news import WorkFailed, WorkSucceeded
-from bough.model.ids import RecordId
+from bough.model.ids import RecordId, SpanId
 from bough.model.outcomes import Cause, Detail, Failure, Output
 from bough.model.sites.resources import Needs
 from bough.monitors import FileCreated, Regex
@@ -705,6 +705,9 @@ def test_an_executor_gets_and_writes_only_what_its_task_declared(service: FarSer
             for seen in (None, UrlState(b"mark"), UrlState(b"mark", made, len(data))):
                 executor.say(WantFile(1, run.span, 0, "http://elsewhere/in.txt", seen))
                 assert "is not a declared input" in executor.hear(FileLocated).error
+            for path, url in ((str(here / "in.txt"), None), ("http://elsewhere/in.txt", UrlState(b"mark"))):
+                executor.say(WantFile(1, SpanId(0), 0, path, url, True, run.record))
+                assert "was not announced to this executor" in executor.hear(FileLocated).error
             executor.say(WantFile(1, run.span, 1, str(here / "in.txt")), WantFile(2, 999, 0, str(here / "in.txt")))
             assert "not wanted from this executor" in executor.hear(FileLocated).error
             assert "not wanted from this executor" in executor.hear(FileLocated).error
