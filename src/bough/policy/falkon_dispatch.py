@@ -48,7 +48,7 @@ class FalkonOptions(msgspec.Struct, frozen=True):
     @property
     def data_needs(self) -> DataNeeds:
         """What the core keeps for it."""
-        return DataNeeds(self.by, window=self.window, patience=self.patience)
+        return DataNeeds(self.by, window=self.window, patience=self.patience, arrivals=False)
 
     @property
     def uses_backlogs(self) -> bool:

@@ -160,6 +160,7 @@ class DataNeeds(msgspec.Struct, frozen=True):
     window: int = 0  # only so many ready tasks are looked at, those that became ready first; 0: all
     patience: Seconds = 0.0  # who is overtaken by a task that became ready so much later is owed a turn; 0: nobody
     estimates: bool = False  # it asks for run times: how they follow from the size of the input is measured
+    arrivals: bool = True  # it may ask when executors come for work next: False spares the core to follow that
 
 
 class DataTask(Protocol):

@@ -8,6 +8,7 @@ import pytest
 
 from bough.model.events import news
 from bough.model.ids import ExecutorId
+from bough.testing.builders import task
 from tests.unit.policies.data_bench import DataBench
 
 BLAST = {1: 3.8, 2: 3.3, 3: 3.0}
@@ -132,3 +133,17 @@ def test_waiting_ends_with_the_bound_on_holding_back() -> None:
     assert (2, 0) not in shop.went
     shop.wait(1)
     assert shop.went[2, 0] == 1
+
+
+def test_a_shared_store_that_was_found_last_is_no_executor_that_may_ask() -> None:
+    shop = DataBench("data-conscious")
+    shop.sizes.update(x=1000, y=1000)
+    shop.executor(1, "x", "y")
+    shop.executor(2, "y", site="s2")
+    shop.bench.submit(*(task(100 + number) for number in (1, 2)))
+    shop.cache(2, "x", shared=True)  # its number is above those of all hosts
+    shop.submit(1, "x", "y")
+    shop.submit(2, "x")
+    shop.wait(1.0)
+    shop.tell(news.WorkSucceeded(shop.bench.span(101), 0, 1, 1.0))
+    assert shop.machine.state.spans[shop.bench.span(1)].executor.id == 1

@@ -116,7 +116,8 @@ class Placement:
             else:
                 self._place_elements(record, executor, wish.count, wish.start, fits=fits)  # type: ignore[arg-type]
             if affinity is not None and affinity.is_used:
-                affinity.asked(executor, self.state.now)
+                if affinity.follows_arrivals:
+                    affinity.asked(executor, self.state.now)
                 affinity.announcements.served(executor.id, self.state.now)
                 if not has_room(executor):  # it stands last when it has room again
                     affinity.roomy.pop(executor.id, None)

@@ -175,6 +175,7 @@ class AffinityIndex:
         self._window = needs.window
         self.patience = needs.patience
         self._notes_sizes = needs.estimates
+        self.follows_arrivals = needs.arrivals
         self.owed = 0  # turns of those that became ready first, see `took_turn`
         self._unchecked: list[UnitKey] = []  # with a window: listed tasks that may be ready no more
         self._withdrawn = False  # with a window: some of them were cancelled or held
@@ -306,11 +307,14 @@ class AffinityIndex:
             self._unheld.append(unit)
 
     def _make_room(self) -> None:
-        """There may be more contents than there were."""
+        """There may be more contents or hosts than there were."""
         more = len(self.data.holders_by_content) - len(self._readers)
         if more > 0:
             self._readers.extend([None] * more)
             self._wanting.extend(array("i", (0,)) * more)
+        hosts = len(self.data.by_number) - len(self._soonest)
+        if hosts > 0:
+            self._soonest += [_ASK] * hosts
 
     def _want(self, content: int) -> None:
         """A content is read by something that is ready: it is listed where it is held."""
@@ -443,10 +447,8 @@ class AffinityIndex:
 
     def on_executor(self, host: HostRecord, executor: int) -> None:
         """An executor joined a host, or left it."""
-        soonest = self._soonest
-        if len(soonest) < len(self.data.by_number):
-            soonest += [_ASK] * (len(self.data.by_number) - len(soonest))
-        soonest[host.number] = _ASK
+        self._make_room()
+        self._soonest[host.number] = _ASK
         self._where.pop(executor, None)
 
     def on_executor_left(self, executor: int) -> None:
@@ -840,6 +842,9 @@ class AffinityIndex:
         """The least of the time until a holder may ask for work, up to `latest`, and `rate` for all it has not."""
         scores: dict[int, int] = {}  # by host that may ask in time: how much it has
         data, soonest = self.data, self._soonest
+        own, own_time = except_at.only if except_at is not None else -1, 0.0
+        if own >= 0:
+            own_time, soonest[own] = soonest[own], inf  # it has some of it, mostly, and would be looked at in vain
         all_holders, when_at = data.holders_by_content, soonest.__getitem__
         sizes, per_file = None if self.by_files else data.contents.sizes, self._per_file
         for content in self.contents_of(unit):
@@ -854,6 +859,8 @@ class AffinityIndex:
             for host in holders:
                 if soonest[host] <= latest:
                     scores[host] = scores[host] + weight if host in scores else weight
+        if own >= 0:
+            soonest[own] = own_time
         least, total = inf, unit.total
         excepted: Collection[int] = except_at.hosts if except_at is not None else ()
         for host, here in scores.items():

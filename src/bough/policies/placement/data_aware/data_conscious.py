@@ -81,9 +81,11 @@ class DataConscious(msgspec.Struct, frozen=True):
         found = data.some_here(executor, _LOCAL, unchecked=True)
         if found:
             best = self._cheapest(view, data, executor, others, found)
-            chosen = [best] if best is not None else [task for task, _, _ in found]
-            if all(data.could_go(task, executor) for task in chosen):
-                return best
+            if best is not None:
+                if data.could_go(best, executor):
+                    return best
+            elif all(data.could_go(task, executor) for task, _, _ in found):
+                return None
             found = data.some_here(executor, _LOCAL)
         if found:
             return self._cheapest(view, data, executor, others, found)

@@ -56,7 +56,7 @@ class StorageAffinity(msgspec.Struct, frozen=True):
     @property
     def data_needs(self) -> DataNeeds:
         """What the core keeps for it."""
-        return DataNeeds(place="site", frozen=self.affinity == "frozen", patience=self.patience)
+        return DataNeeds(place="site", frozen=self.affinity == "frozen", patience=self.patience, arrivals=False)
 
     def rank(self, work: ReadyWork, /) -> float:
         """The order of submission."""
