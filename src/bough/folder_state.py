@@ -1,13 +1,8 @@
 """What a folder looks like from outside: by this a later run sees whether an output that is a folder is unchanged.
 
-<<<<<<< HEAD
-Who writes a folder as another host had it gives it that one's time. Rule: it reads no file. Whatever is added, removed
-or written below the folder changes it, but for a file that is replaced by one of the same size and time.
-=======
 Who writes a folder as another host had it gives it that one's time. Rule: its state is found without reading a file.
 Whatever is added, removed or written below the folder changes it, but for a file that is replaced by one of the same
 size and time.
->>>>>>> helper-b
 """
 
 from __future__ import annotations
