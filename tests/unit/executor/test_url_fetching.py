@@ -15,7 +15,6 @@ import pytest
 from bough.errors import SiteError
 from bough.executor.files.caches.host_cache import HostCache
 from bough.executor.files.caches.url_marks import UrlMarks
-from bough.executor.files.transfers import url_fetching
 from bough.executor.files.transfers.transfer_protocol import FetchUrl, LookUrl, UrlFetched, UrlSeen
 from bough.executor.files.transfers.url_fetching import UrlFetching
 from bough.movers import remote_files
@@ -147,8 +146,8 @@ class SlowServer:
         self.go = threading.Event()
         self.begun: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.said: queue.SimpleQueue[int] = queue.SimpleQueue()
-        monkeypatch.setattr(url_fetching, "look", self._wait)
-        monkeypatch.setattr(url_fetching, "fetch", self._wait)
+        monkeypatch.setattr(remote_files, "look", self._wait)
+        monkeypatch.setattr(remote_files, "fetch", self._wait)
 
     def _wait(self, url: str, path: str = "", most: int = 0) -> RemoteFile:
         self.begun.put(url)
