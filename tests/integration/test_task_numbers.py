@@ -130,9 +130,9 @@ def test_indexes_are_those_that_were_written(service: Service) -> None:
 FED = """
 import sys, time, bough
 def endless():
-    yield 1
     print("fed", flush=True)
     time.sleep(600)
+    yield 1
 session = bough.Session(sys.argv[1], name="fed")
 session.feed(abs, endless())
 time.sleep(600)

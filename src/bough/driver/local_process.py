@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _ADDED = (  # by executors and shells to what a session's environment was
     *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
-    *("BOUGH_RUN", "BOUGH_TASK", "BOUGH_ATTEMPT", "BOUGH_HERE", "PWD", "OLDPWD", "SHLVL"),
+    *("BOUGH_RUN", "BOUGH_SITE", "BOUGH_TASK", "BOUGH_ATTEMPT", "BOUGH_HERE", "PWD", "OLDPWD", "SHLVL"),
 )
 _ENDING = frozenset({signal.SIGTERM, signal.SIGKILL})
 

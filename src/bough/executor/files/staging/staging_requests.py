@@ -158,6 +158,11 @@ class SiteFileRequest(StagingRequest):
         self.number = number
 
     @property
+    def is_early(self) -> bool:
+        """A task elsewhere waits for it."""
+        return False
+
+    @property
     def owner(self) -> object:
         """Nobody else is."""
         return self
