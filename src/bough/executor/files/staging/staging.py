@@ -174,9 +174,7 @@ class Staging:
         """A task that begins needs a file, which may have been brought for it while it waited."""
         known = placed.found.get(path) if placed is not None and path not in request.message.fresh else None
         if is_remote(path):
-            if (
-                known is not None and self._contents.cache is not None
-            ):  # it stays until it was looked whether it changed
+            if known is not None and self._contents.cache is not None:  # until it was looked whether it changed
                 self._contents.cache.pin(known[0], request.owner, known[1])
             self._urls.look(request, path)
         elif known is None or placed is None:

@@ -61,9 +61,7 @@ class StagingRequest:
         self.cached = self.from_peers = self.from_origin = self.from_shared = 0  # bytes
         self.hits = self.peer_hits = self.misses = 0  # files
         self.before: list[StagingRequest] = []  # what was brought for the same task before it began
-        self.came: dict[
-            bytes, Came
-        ] = {}  # contents that came for a task that has not begun, and are counted when it has
+        self.came: dict[bytes, Came] = {}  # contents of a task that has not begun: counted when it has
         self.asked = 0  # times that the server was asked again
         self.urls: dict[str, SeenUrl] = {}  # what was seen at its URLs
         self.fetched: set[str] = set()  # of these: those that were fetched for it
