@@ -112,7 +112,7 @@ def check(sim: Simulation) -> None:
         if store.name and (store.site, store.name) in index.hosts and sim._next_time() != sim.now:  # all is told
             believed = index.hosts[store.site, store.name]
             assert believed.held == len(store)
-            assert believed.held_bytes == store.held
+            assert sum(index.contents.sizes[content] for content in believed.contents(index)) == store.held
     for one in (*data.attempts, *[staging.attempt for staging in data.running.values()]):
         assert one.asked == one.hit + one.store + one.joined + one.peer + one.origin
 

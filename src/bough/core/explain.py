@@ -32,7 +32,6 @@ from bough.core.records.group_record import GroupRecord
 from bough.core.records.indexes.affinity_index import AffinityIndex, Unit, files_read
 from bough.core.state import State, TimerKind
 from bough.model.arrays.ranges import Ranges
-from bough.model.events.facts import ExecutorJoined
 from bough.model.ids import ExecutorId, RecordId, number_of
 from bough.model.outcomes import Cause
 from bough.model.sites.requirements import read_requirement
@@ -108,10 +107,10 @@ def _data_at_placing(state: State, record: Record, index: int) -> list[str]:
     placed = affinity.placed.of(unit.run, unit.key) if affinity is not None else None
     if affinity is None or placed is None:
         return []
-    joined, contents, there = placed
-    place = f"site {joined.site}" if affinity.by_site else joined.host
+    site, host, contents, there = placed
+    place = f"site {site}" if affinity.by_site else host
     if not contents:
-        return [f"what its input holds was not known when it went to {joined.host}"]
+        return [f"what its input holds was not known when it went to {host}"]
     if not set(contents) <= set(affinity.contents_of(unit)):
         return []  # a file of it holds something else by now
     sizes = state.data.contents.sizes
@@ -125,8 +124,8 @@ def _data_at_placing(state: State, record: Record, index: int) -> list[str]:
     unknown = len(files_read(record, index)) - len(contents)
     if unknown:
         line += f"; what {counted(unknown, 'other file holds', 'other files hold')} was not known"
-    line += _now_elsewhere(affinity, unit, joined)
-    source, link = _fastest_link(state, affinity, unit, joined)
+    line += _now_elsewhere(affinity, unit, site, host)
+    source, link = _fastest_link(state, affinity, unit, site, host)
     if link is None:
         return [line]
     seconds = link.latency + (here or total) / link.rate
@@ -134,9 +133,9 @@ def _data_at_placing(state: State, record: Record, index: int) -> list[str]:
     return [f"{line}; {what} about {seconds:.2g} s, at {show_bytes(int(link.rate))}/s from {source}"]
 
 
-def _now_elsewhere(affinity: AffinityIndex, unit: Unit, joined: ExecutorJoined) -> str:
+def _now_elsewhere(affinity: AffinityIndex, unit: Unit, site: str, host: str) -> str:
     """Where else the most of a task's input is, as it is now: what was where at its placing is not kept."""
-    own = joined.site if affinity.by_site else f"{joined.site}/{joined.host}"
+    own = site if affinity.by_site else f"{site}/{host}"
     others = {name: amount for name, amount in affinity.holders(unit).items() if name != own}
     if not others:
         return "; none of it is elsewhere now"
@@ -144,20 +143,20 @@ def _now_elsewhere(affinity: AffinityIndex, unit: Unit, joined: ExecutorJoined) 
     return f"; the most elsewhere is {_data_amount(affinity, others[most])} now, at {most}"
 
 
-def _fastest_link(state: State, affinity: AffinityIndex, unit: Unit, joined: ExecutorJoined) -> tuple[str, Rate | None]:
+def _fastest_link(state: State, affinity: AffinityIndex, unit: Unit, site: str, host: str) -> tuple[str, Rate | None]:
     """The fastest way by which a task's input could have come to a host, as far as it was measured, and from where.
 
     A peer counts if it holds some of it now: by what came from it, or at the same site by what came from peers there.
     """
-    data, place = state.data, (joined.site, joined.host)
+    data, place = state.data, (site, host)
     there = data.hosts.get(place)
     own = there.rates if there is not None else data.former_rates.get(place, {})
     links = {"the origin": own.get(ORIGIN) or data.rates.get(ORIGIN)}
     for number in affinity.held_by_hosts(unit):
         peer = data.by_number[number]
-        if peer is None or (peer.site, peer.host) == place or (affinity.by_site and peer.site == joined.site):
+        if peer is None or (peer.site, peer.host) == place or (affinity.by_site and peer.site == site):
             continue
-        links[peer.host] = own.get(peer.host) or (data.rates.get("") if peer.site == joined.site else None)
+        links[peer.host] = own.get(peer.host) or (data.rates.get("") if peer.site == site else None)
     known = {source: link for source, link in links.items() if link is not None and link.rate}
     source = max(known, key=lambda one: known[one].rate, default="")
     return source, known.get(source)

@@ -179,7 +179,7 @@ class DataTask(Protocol):
         """When it became ready."""
 
 
-class DataMatch(NamedTuple):
+class DataMatch(msgspec.Struct, frozen=True, gc=False):
     """A ready task, and how much of its input is at a place: in bytes, or in files if the policy counts files."""
 
     task: DataTask

@@ -24,7 +24,7 @@ def test_a_place_names_the_greatest_keys_first(many: int, seed: int) -> None:
             content = next(coming, None)
             if content is not None:
                 keys[content] = dice.randint(1, many) << 72 | content
-                place.add(content, keys[content])
+                place.add((content,), (keys[content],))
         elif dice.random() < 0.5:
             gone = dice.choice(list(keys))
             del keys[gone]
@@ -52,7 +52,7 @@ def test_a_place_names_the_greatest_keys_first(many: int, seed: int) -> None:
 def test_what_many_contents_cost_is_bounded_by_those_that_are_there() -> None:
     place = Place("s/h")
     for content in range(20_000):
-        place.add(content, (content * 7919 % 20_011) << 72 | content)
+        place.add((content,), ((content * 7919 % 20_011) << 72 | content,))
         if content >= 100:
             place.listed.discard(content - 100)  # a cache of a hundred
     assert len(place.listed) == 100

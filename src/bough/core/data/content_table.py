@@ -21,11 +21,12 @@ _LEAST: Final = 64  # places of the smallest table
 class ContentTable:
     """See the module."""
 
-    __slots__ = ("_digests", "_free", "_mask", "_places", "_used", "count", "sizes")
+    __slots__ = ("_digests", "_free", "_mask", "_places", "_used", "count", "sizes", "weights")
 
     def __init__(self) -> None:
         self.count = 0
         self.sizes = array("Q")  # by number
+        self.weights = array("Q")  # as `sizes`, and 1 for what is empty, so that it counts where it is
         self._digests = bytearray()
         self._free: list[int] = []  # numbers that can be given again
         self._used = 0  # places that are not empty
@@ -63,10 +64,12 @@ class ContentTable:
             number = self._free.pop()
             self._digests[number * WIDTH : number * WIDTH + WIDTH] = digest
             self.sizes[number] = size
+            self.weights[number] = size or 1
         else:
             number = len(self.sizes)
             self._digests += digest
             self.sizes.append(size)
+            self.weights.append(size or 1)
         self.count += 1
         if 3 * self._used >= 2 * len(self._places):
             self._resize(4 * self.count)

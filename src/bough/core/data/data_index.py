@@ -82,7 +82,7 @@ class Rate:
 class HostRecord:
     """A host that has executors, and what its cache holds."""
 
-    __slots__ = ("_came", "_fastest", "executors", "held", "held_bytes", "host", "is_listed", "number", "rates", "site")
+    __slots__ = ("_came", "_fastest", "executors", "held", "host", "is_listed", "number", "rates", "site")
 
     def __init__(self, number: int, site: str, host: str) -> None:
         self.number = number
@@ -91,7 +91,6 @@ class HostRecord:
         self.is_listed = False  # of a store: somebody has said all that it holds
         self.executors: dict[int, Located] = {}
         self.held = 0  # contents
-        self.held_bytes = 0
         self.rates: dict[str, Rate] = {}  # by the host that sent, or `ORIGIN`
         self._came = array("I")  # contents, some of which may have left again, or be there twice
         self._fastest: float | None = None  # None: to be looked up
@@ -122,7 +121,7 @@ class HostRecord:
     def clear(self) -> None:
         """It holds nothing any more."""
         self._came = array("I")
-        self.held = self.held_bytes = 0
+        self.held = 0
 
     def note_rate(self, source: str, count: int, seconds: Seconds) -> None:
         """Take in one transfer to it."""
@@ -185,6 +184,7 @@ class DataIndex:
         self.by_number: list[HostRecord | None] = []
         self.pairs = 0  # of content and holder
         self.rates: dict[str, Rate] = {}  # over all hosts: from `ORIGIN`, and from peers (the empty name)
+        self.fastest = 0.0  # bytes a second of them; 0: unknown
         self.former_rates: dict[tuple[str, str], dict[str, Rate]] = {}  # to hosts that have no executors now
         self.listener: Listener | None = None
         self.holders_by_content: list[Holders] = []  # see `holds`
@@ -345,6 +345,7 @@ class DataIndex:
         """Go on with what a snapshot had; before there are hosts."""
         rates = self.former_rates.setdefault((site, host), {}) if host else self.rates
         rates[source] = rate
+        self.fastest = max([one.rate for one in self.rates.values()], default=0.0)
 
     # --- news ------------------------------------------------------------------------------------
 
@@ -396,6 +397,7 @@ class DataIndex:
         if rate is None:
             rate = self.rates[kind] = Rate()
         rate.note(count, seconds)
+        self.fastest = max(one.rate for one in self.rates.values())
 
     def forget_run(self, run: int) -> None:
         """A workflow leaves: its files have no contents any more."""
@@ -420,7 +422,7 @@ class DataIndex:
 
     def _gain(self, host: HostRecord, contents: list[int]) -> None:
         """A host holds contents, some of which it may have held before."""
-        number, all_holders, sizes, size = host.number, self.holders_by_content, self.contents.sizes, 0
+        number, all_holders = host.number, self.holders_by_content
         gained: list[int] = []
         for content in contents:
             holders = all_holders[content]
@@ -441,10 +443,8 @@ class DataIndex:
             else:
                 _with_bit(holders, number)  # type: ignore[arg-type]
             gained.append(content)
-            size += sizes[content]
         if not gained:
             return
-        host.held_bytes += size
         host.held += len(gained)
         self.pairs += len(gained)
         host.note_came(gained, self)
@@ -453,7 +453,7 @@ class DataIndex:
 
     def _lose(self, host: HostRecord, contents: list[int]) -> None:  # noqa: C901 called for every change of a cache
         """A host holds contents no more, some of which it may not have held, or are not known (below 0)."""
-        number, all_holders, sizes, size = host.number, self.holders_by_content, self.contents.sizes, 0
+        number, all_holders = host.number, self.holders_by_content
         lost: list[int] = []
         last: list[int] = []  # that nobody holds any more
         for content in contents:
@@ -476,10 +476,8 @@ class DataIndex:
             else:
                 self._lose_common(content, number)
             lost.append(content)
-            size += sizes[content]
         if not lost:
             return
-        host.held_bytes -= size
         host.held -= len(lost)
         self.pairs -= len(lost)
         if self.listener is not None:

@@ -179,8 +179,7 @@ class ExecutorRecord:
 
     def could_fit(self, needs: Needs) -> bool:
         """Whether a task with these needs could start if nothing else ran."""
-        has = self.capacity.amounts()
-        return self.admits(needs) and all(amount <= has.get(name, 0) for name, amount in needs.amounts().items())
+        return self.admits(needs) and needs.within(self.capacity)
 
     def takes_backlog(self, work: Record) -> bool:
         """Whether a short task may wait here although the cores are busy, and not with long tasks alone."""
@@ -321,12 +320,7 @@ class RelayExecutorRecord(ExecutorRecord):
 
     def could_fit(self, needs: Needs) -> bool:
         """Whether a task with these needs could start on one of them if nothing else ran."""
-        has = self.each.amounts()
-        return (
-            self.members > 0
-            and self.admits(needs)
-            and all(amount <= has.get(name, 0) for name, amount in needs.amounts().items())
-        )
+        return self.members > 0 and self.admits(needs) and needs.within(self.each)
 
     def takes_backlog(self, work: Record) -> bool:
         """As for any executor, as long as one of those behind it could ever run it."""

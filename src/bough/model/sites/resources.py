@@ -52,6 +52,13 @@ class Needs(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc
         words += f" at {' or '.join(self.sites)}" if self.sites else ""
         return f"{words} with {self.requires}" if self.requires else words
 
+    def within(self, capacity: Needs) -> bool:
+        """Whether a capacity could hold the amounts."""
+        if self.cores > capacity.cores or not (self.memory or self.gpus or self.named):
+            return self.cores <= capacity.cores
+        there = capacity.amounts()
+        return all(amount <= there.get(name, 0) for name, amount in self.amounts().items())
+
     def beyond(self, capacity: Needs) -> dict[str, tuple[float, float]]:
         """The amounts that a capacity will never hold: what is needed and what there is, by resource name."""
         there = capacity.amounts()

@@ -44,7 +44,8 @@ _CHECKED: Final = 16  # tasks of a full window that are looked at in one turn, w
 _CONTENTS: Final = 3  # of a place that are looked at for one decision
 _READERS: Final = 8  # of each of these
 _NAMED: Final = 64  # places that are named as holders of one task's input
-_COSTED: Final = 8  # holders of a content, and executors of a holder, that are asked when they may want work
+_COSTED: Final = 8  # of very many holders of a content, and executors of a host, are asked when they may want work
+_SOON: Final = 1024  # executors that may ask next, of which it is known by host
 _UNHELD: Final = 16  # tasks without any data that are looked at for one decision
 _WAITING: Final = 1024  # tasks that a policy may walk through in one turn
 _CONTENT: Final = 0xFFFFFFFF  # the bits of a key that say the content
@@ -56,7 +57,6 @@ _SLACK: Final = 64  # stale entries that a heap may have, besides as many as val
 _NO_FILES: Final[array[int]] = array("I")
 _NO_UNITS: Final[list[Unit]] = []
 _UNKNOWN: Final = 0xFFFFFFFF
-_ASK: Final = -1.0
 
 
 class Unit:
@@ -112,21 +112,22 @@ class Place:
         """How many keys it has, with stale ones."""
         return len(self.wanted) + len(self._rest)
 
-    def add(self, content: int, key: int) -> None:
-        """It holds a content that is wanted."""
+    def add(self, contents: Collection[int], keys: Iterable[int]) -> None:
+        """It holds contents that are wanted, and that it did not list."""
         wanted, listed, rest = self.wanted, self.listed, self._rest
-        listed.add(content)
-        if wanted and key < wanted[0] and (rest or len(wanted) >= _FRONT):
-            rest.append(key)
-        elif wanted or not rest:
-            insort(wanted, key)
-            if len(wanted) > 2 * _FRONT + len(rest) // _PART:
-                half = len(wanted) // 2
-                rest += wanted[:half]
-                del wanted[:half]
-        else:
-            rest.append(key)
-            self._sort_next()
+        listed.update(contents)
+        for key in keys:
+            if wanted and key < wanted[0] and (rest or len(wanted) >= _FRONT):
+                rest.append(key)
+            elif wanted or not rest:
+                insort(wanted, key)
+                if len(wanted) > 2 * _FRONT + len(rest) // _PART:
+                    half = len(wanted) // 2
+                    rest += wanted[:half]
+                    del wanted[:half]
+            else:
+                rest.append(key)
+                self._sort_next()
         if len(wanted) + len(rest) > 2 * len(listed) + _SLACK:
             wanted[:] = [key for key in wanted if key & _CONTENT in listed]
             rest[:] = [key for key in rest if key & _CONTENT in listed]
@@ -170,6 +171,7 @@ class AffinityIndex:
         self.placed = PlacedInputs()
         self.by_files = needs.by == "files"
         self._per_file = needs.per_file
+        self._weights = data.contents.weights
         self.frozen = needs.frozen
         self._by_site = needs.place == "site"
         self._window = needs.window
@@ -204,9 +206,15 @@ class AffinityIndex:
         # by executor: when it took something last, the sum of the gaps, how many, when it may ask next
         self._gaps: dict[int, list[float]] = {}
         self._expected: list[tuple[float, int]] = []  # when an executor may ask next; sorted, but for those that moved
-        self._soonest: list[float] = []  # by host: when an executor there may ask next; `_ASK`: to be looked up
+        self._soon: dict[int, Seconds] = {}  # see `_ask_until`, for this time:
+        self._soon_until: Seconds = -1.0
+        self._idle: set[int] = set()  # executors that took nothing yet, and may ask at any time
+        self._idle_at: dict[int, int] = {}  # by host: how many of them
         self._moved: dict[int, float] = {}  # by executor: when it was expected; see `_sort_expected`
         data.listener = self
+        for host in data.hosts.values():
+            for executor in host.executors:
+                self.on_executor(host, executor)
         self._make_room()
 
     # --- what happens ----------------------------------------------------------------------------
@@ -307,14 +315,11 @@ class AffinityIndex:
             self._unheld.append(unit)
 
     def _make_room(self) -> None:
-        """There may be more contents or hosts than there were."""
-        more = len(self.data.holders_by_content) - len(self._readers)
+        """There may be more contents than there were."""
+        more = len(self.data.holders_by_content) - len(self._wanting)
         if more > 0:
-            self._readers.extend([None] * more)
-            self._wanting.extend(array("i", (0,)) * more)
-        hosts = len(self.data.by_number) - len(self._soonest)
-        if hosts > 0:
-            self._soonest += [_ASK] * hosts
+            self._readers += [None] * more
+            self._wanting += array("i", (0,)) * more
 
     def _want(self, content: int) -> None:
         """A content is read by something that is ready: it is listed where it is held."""
@@ -334,12 +339,20 @@ class AffinityIndex:
         The key of a content says where it stands there: heavy ones first, then those that came first. The greatest key
         is the first; one number costs less than a tuple.
         """
-        listed, sizes, per_file = place.listed, None if self.by_files else self.data.contents.sizes, self._per_file
-        self.outdone.changed(place.name)
-        for content in contents:
-            if content not in listed and not (self.frozen and place.name not in self._then.get(content, ())):
-                weight = 1 if sizes is None else sizes[content] + per_file or 1
-                place.add(content, weight << _ORDER_BITS | _LATEST - next(self._order) << 32 | content)
+        if self.outdone.places:
+            self.outdone.changed(place.name)
+        listed = place.listed
+        new = [content for content in contents if content not in listed]
+        if self.frozen:
+            new = [content for content in new if place.name in self._then.get(content, ())]
+        weights, per_file, order = None if self.by_files else self._weights, self._per_file, self._order
+        keys = [
+            (1 if weights is None else weights[content] + per_file) << _ORDER_BITS
+            | _LATEST - next(order) << 32
+            | content
+            for content in new
+        ]
+        place.add(new, keys)
 
     def left(self, unit: Unit) -> None:
         """A task is not ready any more; lists of readers keep it until it is met, or nobody else is in them."""
@@ -447,9 +460,13 @@ class AffinityIndex:
 
     def on_executor(self, host: HostRecord, executor: int) -> None:
         """An executor joined a host, or left it."""
-        self._make_room()
-        self._soonest[host.number] = _ASK
         self._where.pop(executor, None)
+        self._soon_until = -1.0
+        if executor not in host.executors:
+            self._forget_idle(host.number, executor)
+        elif self.follows_arrivals and executor not in self._gaps and executor not in self._idle:
+            self._idle.add(executor)
+            self._idle_at[host.number] = self._idle_at.get(host.number, 0) + 1
 
     def on_executor_left(self, executor: int) -> None:
         """An executor is gone."""
@@ -520,7 +537,7 @@ class AffinityIndex:
     def asked(self, executor: ExecutorRecord, now: Seconds) -> None:
         """An executor took something: by the gaps between its turns it is known when it may ask next."""
         number = executor.id
-        known = self._gaps.get(number)
+        known, where = self._gaps.get(number), self._where.get(number)
         if known is None:
             expected = now
             self._gaps[number] = [now, 0.0, 0, now]
@@ -533,10 +550,18 @@ class AffinityIndex:
             expected = now + total / (gaps + 1)
             known[:] = now, total, gaps + 1, expected
             self._moved.setdefault(number, former)
-        if number in self._where or self.place_of(executor) is not None:
-            host = self._where[number][0]
-            there = self.data.by_number[host]
-            self._soonest[host] = expected if there is not None and len(there.executors) == 1 else _ASK
+        if where is None and self.place_of(executor) is not None:
+            where = self._where[number]
+        if where is not None and (self._idle or where[0] in self._soon):
+            self._asks_later(where[0], number)
+
+    def _forget_idle(self, host: int, executor: int) -> None:
+        """An executor took something for the first time, or left."""
+        if executor in self._idle:
+            self._idle.remove(executor)
+            self._idle_at[host] -= 1
+            if not self._idle_at[host]:
+                del self._idle_at[host]
 
     def _sort_expected(self) -> None:
         """Put those that asked since it was last looked where they belong now."""
@@ -572,7 +597,7 @@ class AffinityIndex:
 
     def weight(self, content: int) -> int:
         """How much a content counts."""
-        return 1 if self.by_files else self.data.contents.sizes[content] + self._per_file or 1
+        return 1 if self.by_files else self._weights[content] + self._per_file
 
     def place_of(self, executor: ExecutorRecord) -> Place | None:
         """Where an executor is."""
@@ -642,14 +667,10 @@ class AffinityIndex:
         if self.frozen or place is None:
             return self.measure(unit, place)[0]
         listed, common = place.listed, self.data.common
-        if self.by_files and not common:
-            return sum(map(listed.__contains__, contents))
-        sizes, per_file, here = None if self.by_files else self.data.contents.sizes, self._per_file, 0
+        weights, per_file, here = None if self.by_files else self._weights, self._per_file, 0
         for content in contents:
-            if content in listed:
-                here += 1 if sizes is None else sizes[content] + per_file or 1
-            elif common and content in common and self.is_at(content, place):
-                here += self.weight(content)
+            if content in listed or (common and content in common and self.is_at(content, place)):
+                here += 1 if weights is None else weights[content] + per_file
         return here
 
     def _places_holding(self, content: int) -> Iterable[str]:
@@ -664,14 +685,14 @@ class AffinityIndex:
 
     def _look_up(self, unit: Unit) -> array[int]:
         files = files_read(unit.work, unit.element) if unit.element >= 0 else ()
-        known, sizes = self.data.contents_by_run.get(unit.run, _NO_FILES), self.data.contents.sizes
+        known = self.data.contents_by_run.get(unit.run, _NO_FILES)
         count = len(known)
         found = [known[file] for file in files if file < count]
         if _UNKNOWN in found:
             found = [content for content in found if content != _UNKNOWN]
         unit.contents = contents = array("I", found)
-        per_file = self._per_file
-        unit.total = len(found) if self.by_files else sum([sizes[content] + per_file or 1 for content in found])
+        weights, per_file = self._weights, self._per_file
+        unit.total = len(found) if self.by_files else sum([weights[content] + per_file for content in found])
         return contents
 
     def candidates(self, place: Place) -> Iterator[list[Unit]]:
@@ -793,15 +814,15 @@ class AffinityIndex:
 
     def _is_spread(self, unit: Unit, most: int) -> bool:
         """Whether no host has two contents of a task's input, nor one that counts for more than so much: as mostly."""
-        data, sizes, per_file = self.data, None if self.by_files else self.data.contents.sizes, self._per_file
-        all_holders, seen = data.holders_by_content, set[int]()
+        data, seen = self.data, set[int]()
+        all_holders = data.holders_by_content
         for content in self.contents_of(unit):
             holders = all_holders[content]
             if type(holders) is not tuple:
                 holders = data.some_holders(content, _NAMED)
                 if not holders:
                     continue
-            if not seen.isdisjoint(holders) or (sizes is not None and (sizes[content] + per_file or 1) > most):
+            if not seen.isdisjoint(holders) or self.weight(content) > most:
                 return False
             seen.update(holders)
         return True
@@ -824,10 +845,10 @@ class AffinityIndex:
     def held_by_hosts(self, unit: Unit) -> dict[int, int]:
         """How much of a task's input hosts hold, by their numbers."""
         scores: dict[int, int] = {}
-        data, sizes = self.data, None if self.by_files else self.data.contents.sizes
+        data = self.data
         all_holders = data.holders_by_content
         for content in self.contents_of(unit):
-            weight = 1 if sizes is None else sizes[content] + self._per_file or 1
+            weight = self.weight(content)
             holders = all_holders[content]
             for host in holders if type(holders) is tuple else data.some_holders(content, _NAMED):  # a tuple has few
                 scores[host] = scores[host] + weight if host in scores else weight
@@ -836,50 +857,57 @@ class AffinityIndex:
                 scores.pop(store.number, None)
         return scores
 
-    def soonest_cost(  # noqa: C901 called for every task that data-conscious compares
-        self, unit: Unit, except_at: Place | None, rate: float, now: Seconds, latest: Seconds
-    ) -> float:
+    def soonest_cost(self, unit: Unit, except_at: Place | None, rate: float, now: Seconds, latest: Seconds) -> float:
         """The least of the time until a holder may ask for work, up to `latest`, and `rate` for all it has not."""
+        soon = self._soon if latest == self._soon_until else self._ask_until(latest)
+        own = except_at.only if except_at is not None else -1
+        own_time = soon.pop(own, None)  # it has some of it, mostly, and would be looked at in vain
         scores: dict[int, int] = {}  # by host that may ask in time: how much it has
-        data, soonest = self.data, self._soonest
-        own, own_time = except_at.only if except_at is not None else -1, 0.0
-        if own >= 0:
-            own_time, soonest[own] = soonest[own], inf  # it has some of it, mostly, and would be looked at in vain
-        all_holders, when_at = data.holders_by_content, soonest.__getitem__
-        sizes, per_file = None if self.by_files else data.contents.sizes, self._per_file
+        all_holders, asks_late = self.data.holders_by_content, soon.keys().isdisjoint
         for content in self.contents_of(unit):
             holders = all_holders[content]
-            if type(holders) is not tuple or len(holders) > _COSTED:
-                holders = data.some_holders(content, _COSTED)
-                if not holders:
-                    continue
-            if min(map(when_at, holders)) > latest:
+            if type(holders) is not tuple:
+                holders = self.data.some_holders(content, _COSTED)
+            if asks_late(holders):
                 continue  # as mostly: few of very many executors ask soon
-            weight = 1 if sizes is None else sizes[content] + per_file or 1
+            weight = self.weight(content)
             for host in holders:
-                if soonest[host] <= latest:
+                if host in soon:
                     scores[host] = scores[host] + weight if host in scores else weight
-        if own >= 0:
-            soonest[own] = own_time
+        if own < 0 and except_at is not None:
+            for host in scores.keys() & except_at.hosts.keys():
+                del scores[host]
         least, total = inf, unit.total
-        excepted: Collection[int] = except_at.hosts if except_at is not None else ()
         for host, here in scores.items():
-            if host in excepted:
-                continue
-            when = soonest[host]
-            if when < 0:
-                when = self._soonest_at(host)
-            if when <= latest:
-                least = min(least, (total - here) * rate + (when - now if when > now else 0.0))
+            when = soon[host]
+            least = min(least, (total - here) * rate + (when - now if when > now else 0.0))
+        if own_time is not None:
+            soon[own] = own_time
         return least
 
-    def _soonest_at(self, number: int) -> Seconds:
-        """When one of some executors of a host may ask for work next; the past: now; never, if there is none."""
-        host, gaps = self.data.by_number[number], self._gaps
-        some = islice(host.executors, _COSTED) if host is not None and not host.is_store else ()
-        when = min([gaps[one][3] if one in gaps else 0.0 for one in some], default=inf)
-        self._soonest[number] = when
-        return when
+    def _ask_until(self, latest: Seconds) -> dict[int, Seconds]:
+        """By host: when an executor of it may ask for work, those that may do so until then; of very many the first."""
+        self._sort_expected()
+        self._soon_until, self._soon = latest, dict.fromkeys(islice(self._idle_at, _SOON), 0.0)
+        for when, number in islice(self._expected, _SOON):
+            if when > latest:
+                break
+            executor = self._executors.get(number)
+            if executor is not None and self.place_of(executor) is not None:
+                self._soon.setdefault(self._where[number][0], when)
+        return self._soon
+
+    def _asks_later(self, number: int, executor: int) -> None:
+        """An executor of a host took something: when another one, or this one again, may ask there next."""
+        self._forget_idle(number, executor)
+        if number in self._soon:
+            host, gaps = self.data.by_number[number], self._gaps
+            some = islice(host.executors, _COSTED) if host is not None else ()
+            when = min([gaps[one][3] if one in gaps else 0.0 for one in some], default=inf)
+            if when <= self._soon_until:
+                self._soon[number] = when
+            else:
+                del self._soon[number]
 
     def holders(self, unit: Unit) -> dict[str, int]:
         """How much of a task's input is where; of contents that many hold only some holders."""
@@ -899,8 +927,7 @@ class AffinityIndex:
         """Bytes a second that travelled to the host of an executor, or else to any; 0: nothing did yet."""
         data, known = self.data, self._where.get(executor.id)
         host = data.by_number[known[0]] if known is not None else data.host_of(executor)
-        own = host.fastest if host is not None else 0.0
-        return own or max([rate.rate for rate in data.rates.values()], default=0.0)
+        return (host.fastest if host is not None else 0.0) or data.fastest
 
     def arrivals(self, most: int, now: Seconds) -> list[tuple[Seconds, ExecutorRecord]]:
         """The executors that may ask next."""

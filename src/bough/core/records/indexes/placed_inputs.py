@@ -17,12 +17,11 @@ from bough.core.records.indexes.announcements import UnitKey
 if TYPE_CHECKING:
     from bough.core.records.executor_record import ExecutorRecord
     from bough.core.records.indexes.affinity_index import AffinityIndex, Place, Unit
-    from bough.model.events.facts import ExecutorJoined
 
 _MOST: Final = 100_000  # tasks of a workflow
 
-# where it went, the contents of its inputs as far as they were known, and those of them that were there
-PlacedInput = tuple["ExecutorJoined", "array[int]", Sequence[int]]
+# site and host where it went, the contents of its inputs as far as they were known, and those of them that were there
+PlacedInput = tuple[str, str, "array[int]", Sequence[int]]
 
 
 class PlacedInputs:
@@ -46,7 +45,7 @@ class PlacedInputs:
             tasks = self._by_run[run] = {}
         elif len(tasks) >= _MOST:
             del tasks[next(iter(tasks))]
-        tasks[key] = executor.joined, contents, there
+        tasks[key] = executor.site, executor.host, contents, there
 
     def of(self, run: int, key: UnitKey) -> PlacedInput | None:
         """What is known of a task; None: nothing."""

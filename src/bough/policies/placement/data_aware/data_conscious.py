@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from operator import itemgetter
+from math import nextafter
+from operator import attrgetter
 from typing import Annotated
 
 import msgspec
@@ -31,7 +32,8 @@ from bough.policy.data_scheduling import in_turn, overdue, plain_first, wish_for
 from bough.policy.interface import DataMatch, DataNeeds, DataTask, DataView, ExecutorView, Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order
 
-_HERE = itemgetter(1)  # of a match
+_HERE = attrgetter("here")  # of a match
+_NONE = nextafter(0.0, -1.0)  # a priority that is just below that of a task that may go
 _LOCAL = 3  # tasks with data where an executor is that are compared
 Others = tuple[Seconds | None, Seconds]  # when the first and the last of them ask for work next; None: there are none
 _Weight = Annotated[float, Meta(ge=0, le=1e9)]
@@ -84,7 +86,7 @@ class DataConscious(msgspec.Struct, frozen=True):
             if best is not None:
                 if data.could_go(best, executor):
                     return best
-            elif all(data.could_go(task, executor) for task, _, _ in found):
+            elif all(data.could_go(match.task, executor) for match in found):
                 return None
             found = data.some_here(executor, _LOCAL)
         if found:
@@ -103,19 +105,21 @@ class DataConscious(msgspec.Struct, frozen=True):
         found.sort(key=_HERE, reverse=True)
         first, last = others
         best: DataTask | None = None
-        most, now, rate = 0.0, view.now, self.penalty / (data.rate_to(executor) or self.rate)
-        for task, here, total in found:
-            waited = self.age * (now - task.since) / self.latency
-            if self.dependents:
-                waited += self.dependents * task.work.dependents_count
-            cost_here = (total - here) * rate
-            later = first - now + total * rate if first is not None else cost_here
-            priority = self.affinity * (later - cost_here) + waited
-            if priority < most or (priority == most and best is not None):
+        most, now, rate = _NONE, view.now, self.penalty / (data.rate_to(executor) or self.rate)
+        affinity, age, dependents = self.affinity, self.age / self.latency, self.dependents
+        until_first = first - now if first is not None else 0.0
+        for match in found:
+            task, cost_here = match.task, (match.total - match.here) * rate
+            waited = age * (now - task.since)
+            if dependents:
+                waited += dependents * task.work.dependents_count
+            later = until_first + match.total * rate if first is not None else cost_here
+            priority = affinity * (later - cost_here) + waited
+            if priority <= most:
                 continue  # what holders elsewhere would cost can only lower it
             if first is not None and (elsewhere := data.cost_elsewhere(task, executor, rate, last)) < later:
-                priority = self.affinity * (elsewhere - cost_here) + waited
-            if priority > most or (priority == most and best is None):
+                priority = affinity * (elsewhere - cost_here) + waited
+            if priority > most:
                 best, most = task, priority
         return best
 
