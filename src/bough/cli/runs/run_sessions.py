@@ -210,15 +210,15 @@ def submit_steps(
     return 0
 
 
-def open_session(name: str) -> Session:
-    """A session for a workflow file; inside a task one on the cores of the task, with a store beside the file."""
+def open_session(name: str, on_failure: str = "ignore") -> Session:
+    """A session for a workflow file, or commands; inside a task one on the cores of the task, with a store here."""
     if "BOUGH_TASK" not in os.environ:
-        return Session(name=name, on_failure="ignore")
+        return Session(name=name, on_failure=on_failure)
     from bough.api.task_context import here
 
     given = launch.setting("store", None)
     with launch.run_defaults({"server": None, "cores": None}):
-        return here().session(name=name, on_failure="ignore", store=given or os.path.join(launch.HOME, name))
+        return here().session(name=name, on_failure=on_failure, store=given or os.path.join(launch.HOME, name))
 
 
 def codes_of(kept: Mapping[str, Task | None]) -> dict[str, int | None]:
