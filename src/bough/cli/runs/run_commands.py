@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from bough.api.session import launch
 from bough.cli.output_writer import OutputWriter
 from bough.cli.runs.command_texts import ManyCommands, compare, own_code
-from bough.cli.runs.run_sessions import open_session
+from bough.cli.runs.run_in_task import open_session
 from bough.errors import BoughError, StoreHeld, TaskFailed, WorkflowTaken
 from bough.model.ids import RecordId
 from bough.model.outcomes import Cause
@@ -99,7 +99,7 @@ def preview(many: ManyCommands) -> list[str]:
 
 
 def _session(name: str, *, is_named: bool) -> Session:
-    """A session of its own, inside a task on its cores: a command that runs at once under the same name does no harm."""
+    """A session of its own, in a task on its cores: another command of the same name may run at the same time."""
     with launch.run_defaults(runs_commands=True):
         for number in range(1, _NAMES):
             try:
