@@ -299,3 +299,20 @@ def test_files_that_are_only_put_stand_last_among_those_that_are_read() -> None:
     found = planned.with_transfers([*moved, Transfer("get", "/w/out", "out")])
     assert found.reads == ("/w/in", "/w/db", "/w/q")
     assert found.fresh == 1
+
+
+# --- names that programs would take for something else --------------------------------------------------
+
+
+def test_a_file_whose_name_begins_with_a_dash_is_no_option():
+    with_shell = plan("cat {x:r} > {o:w}", x="-n", o="out")
+    assert argv(with_shell, {"o": "/w/.o"})[-1] == "cat ./-n > .o"
+    without = plan("cat {x:r} --in={x:r} {x}", x="-n")
+    assert argv(without) == ["cat", "./-n", "--in=./-n", "-n"]
+    assert argv(plan("cat {x:r}", x=["-n", "a"])) == ["cat", "./-n", "a"]
+    assert argv(plan("cat /tmp/x {x:r}", x="d/-n")) == ["cat", "/tmp/x", "d/-n"]
+
+
+@pytest.mark.parametrize(("written", "hidden"), [("out/", ".o"), ("a/out//", "a/.o"), ("./out", "./.o")])
+def test_a_folder_may_be_written_with_a_slash_at_its_end(written, hidden):
+    assert argv(plan("mkdir {o:w}", o=written), {"o": "/w/.o"}) == ["mkdir", hidden]
