@@ -31,7 +31,7 @@ from bough.errors import InvalidWorkload, StoreFailed
 from bough.executor.host.disk_space_wait import SpaceWait, patiently
 from bough.model.commands.command import CommandTemplate, OnClash, TemplateSlot
 from bough.model.commands.rendering import row_files
-from bough.model.files import check_url, is_pattern, is_url, matches, why_no_output
+from bough.model.files import check_url, check_written, is_pattern, is_url, matches, why_no_output
 from bough.model.ids import RecordId
 from bough.model.tasks import Dep, On
 from bough.stores.places import FormerPlaces
@@ -237,7 +237,7 @@ class FileTable:
     def _place(self, path: str, label: str, clash: OnClash, disk: Disk, taken: Mapping[str, str]) -> str:
         """The path an output gets: the wanted one, or with `rename` a free one."""
         if is_url(path):
-            check_url(path)
+            check_written(check_url(path))
         writer = self._writer(self._renamed.get(path, path))
         if writer is not None:
             raise Taken(f"{path} would be written by both {writer.label} and {label}: give one of them another name")

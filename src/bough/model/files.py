@@ -149,6 +149,12 @@ def check_url(url: str) -> str:
     return url
 
 
+def check_written(url: str) -> None:
+    """Refuse the URL of an output that nobody can write."""
+    if url.partition("://")[0].lower() in {"http", "https"}:
+        raise BadValue(f"{url:.200}: nothing can be written by http; use webdav:// or another protocol")
+
+
 def is_pattern(path: str) -> bool:
     """Whether a path stands for those that match it: it has a star or a question mark.
 
