@@ -142,7 +142,6 @@ def _get(url: str, hidden: str, size: int, most: int) -> None:
 
 def send(path: str, url: str) -> None:
     """Put a file at a URL; where that is not done at once it has another name until it is complete."""
-
     check_written(url)
 
     def put() -> None:

@@ -268,7 +268,9 @@ class CommandPlan:
 
             urls = expand_url(check_url(text))
             if not urls:
-                raise InvalidWorkload(f"no file matches {text!r:.200} now: a pattern stands for the files that are there")
+                raise InvalidWorkload(
+                    f"no file matches {text!r:.200} now: a pattern stands for the files that are there"
+                )
             return urls
         if not is_pattern(text) or os.path.lexists(os.path.join(self.cwd, text)):
             return []
