@@ -94,10 +94,10 @@ def test_the_same_name_twice_at_once_is_refused_naming_pid_and_host(here: Path) 
         with pytest.raises(StoreHeld) as caught:
             bough.Session(name="twice")
         assert isinstance(caught.value, UserError)
-        assert f"pid {session.pid} on host {socket.gethostname()}" in str(caught.value)
+        assert f"pid {os.getpid()} on host {socket.gethostname()}" in str(caught.value)
         second = Script(script, cwd=here)
         assert second.finish() != 0
-        assert f"held by pid {session.pid} on host {socket.gethostname()}" in second.said()
+        assert f"held by pid {os.getpid()} on host {socket.gethostname()}" in second.said()
         assert session.submit(len, "abc").result() == 3
         assert published(here / ".bough" / "twice")["pid"] == session.pid
     with started(here / ".bough" / "twice", script, cwd=here) as (third, processes):

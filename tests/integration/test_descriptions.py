@@ -121,6 +121,22 @@ def test_the_makefile_runs_under_make_too(desk: Desk) -> None:
     assert [line.split()[0] for line in lines] == ["stage_in", "reduce", "reduce", "mosaic", "archive"] * 2
 
 
+def test_make_runs_a_command_in_its_folder_and_environment_and_with_its_shell(desk: Desk) -> None:
+    (desk.folder / "raw data").mkdir()
+    (desk.folder / "list.txt").write_text(
+        "cwd=raw%20data env.N=$3 env.TEXT=it's%20 timeout=1h :: [[ $N = '$3' ]] && echo \"$TEXT|\" | cat > out\n"
+        "bad: :: false | cat\n"
+    )
+    described = desk.bough("describe", "list.txt", "--to", "make")
+    assert described.stderr == "bough: make passes over timeout of its comments, which Bough reads\n"
+    (desk.folder / "M").write_text(described.stdout)
+    done = subprocess.run(["make", "-k", "-f", "M"], cwd=desk.folder, check=False, capture_output=True, text=True)
+    assert (desk.folder / "raw data" / "out").read_text() == "it's |\n"
+    assert done.returncode == 2
+    assert "bad" in done.stderr
+    assert desk.bough("describe", "M", "--to", "make").stdout == described.stdout
+
+
 def test_a_list_with_groups_comes_by_standard_input(desk: Desk) -> None:
     assert desk.bough("run", "-", stdin=PIPE).returncode == 0
     assert (desk.folder / "diary").read_text().split() == ["a", "b", "c"]

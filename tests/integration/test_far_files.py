@@ -422,6 +422,20 @@ def test_patterns_and_files_beside_the_text_travel(service: FarService, here: Pa
     assert (here / "parts/x/no").exists()
 
 
+def test_a_file_in_a_folder_that_a_task_makes_is_read(service: FarService, here: Path) -> None:
+    service.far_executor("one")
+    service.far_executor("two")
+    with open_session(service, "inside") as s:
+        s.command("mkdir -p {o:w}/deep && echo a > {o:w}/deep/a", o="made/")
+        read = s.command("cat {x:r} > {o:w}", x="made/deep/a", o="made/b")
+        if service.hidden:  # it knows the folder as a whole only
+            assert "does not see the submitter's directory" in str(read.exception(60))
+            return
+        read.result(60)
+        assert (here / "made/b").read_text() == "a\n"
+    assert left_in(here) == ["made", "made/b", "made/deep", "made/deep/a"]
+
+
 def test_a_folder_that_cannot_travel_is_named(service: FarService, here: Path) -> None:
     service.far_executor("one")
     (here / "bad").mkdir()

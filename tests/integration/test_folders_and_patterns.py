@@ -36,6 +36,14 @@ def test_a_folder_is_read_and_written_in_place(s: bough.Session, here: Path) -> 
     assert sorted(os.listdir(here / "out")) == ["made"]
 
 
+def test_tasks_that_read_and_write_in_a_folder_wait_for_the_task_that_makes_it(s: bough.Session, here: Path) -> None:
+    s.command("sleep 0.3; mkdir {o:w}; echo a > {o:w}/a", o="made/")
+    inner = s.command("cat {x:r} > {o:w}", x="made/a", o="made/deep/b")
+    assert s.command("cat {x:r} {y:r}", x="made/a", y=inner).result(60).stdout == "a\na\n"
+    with pytest.raises(Clash, match=r"deep would be written by task 4 \(mkdir\), and files in it by task 2 \(cat\)"):
+        s.command("mkdir {o:w}", o="made/deep", clash="overwrite")
+
+
 def test_a_folder_counts_by_what_its_files_hold(here: Path) -> None:
     (here / "in/deep").mkdir(parents=True)
     (here / "in/deep/a").write_text("a\n")

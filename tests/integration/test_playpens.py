@@ -362,5 +362,15 @@ def test_a_teardown_runs_after_the_command_however_it_ended(s: bough.Session) ->
     with pytest.raises(TaskFailed, match="exit code 3"):
         bad.result(60)
     assert bad.stdout == "command\nafter\n"
+    unset = s.command("echo command", setup="echo before; false; echo no", teardown="echo after")
+    assert unset.exception(60) is not None
+    assert unset.stdout == "before\nafter\n"
+    wrong = s.command("echo command", teardown="exit 4")
+    assert getattr(wrong.exception(60), "returncode", 0) == 4
+    trapped = s.command("echo command", setup="trap 'echo own' EXIT", teardown="echo after")
+    assert trapped.result(60).stdout == "command\nafter\n"
+    slow = s.command("echo command; sleep 60", timeout=0.5, teardown="echo after")
+    assert slow.exception(60) is not None
+    assert slow.stdout == "command\nafter\n"
     with pytest.raises(BadValue, match="teardown is 3"):
         s.command("true", teardown=3)

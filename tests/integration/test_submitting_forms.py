@@ -43,11 +43,15 @@ class Desk:
         if runs:
             (self.folder / name).chmod(0o755)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        return self._site.service.environment
+
     def bough(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "bough.cli.main", *words],
             cwd=self.folder,
-            env=self._site.service.environment,
+            env=self.environment,
             capture_output=True,
             text=True,
             timeout=PATIENCE,
@@ -181,3 +185,29 @@ def test_a_mistake_in_any_form_submits_nothing(desk: Desk) -> None:
         assert done.returncode == 2
         assert f"wait for each other: {word} (" in done.stderr or "cycle" in done.stderr
     assert desk.bough("status", "--name", "mistakes").returncode == 2
+
+
+# --- sites that are not there ---------------------------------------------------------------------------
+
+
+def test_a_site_that_is_not_there_is_told_when_tasks_are_submitted_and_as_long_as_they_wait(desk: Desk) -> None:
+    desk.write("list.txt", "first: :: true\nafter=first sites=ghost2 :: true\nsites=ghost :: true\n")
+    done = desk.bough("submit", "--name", "haunted", "list.txt")
+    assert done.returncode == 0
+    for name in ("ghost", "ghost2"):
+        assert f"bough: there is no site {name} yet: its tasks wait until it is added with" in done.stderr
+    told = desk.bough("submit", "--sites", "ghost,phantom", "--into", "haunted-too", "--", "true").stderr
+    assert "no site ghost yet" in told
+    assert "no site phantom yet" in told
+    hint = "tasks wait for site ghost, which is not there: add it with bough site add ghost"
+    assert hint in desk.bough("status", "--name", "haunted").stdout
+    assert desk.status("haunted")["missing_sites"] in (["ghost"], ["ghost", "ghost2"])
+    assert desk.bough("status").stdout.count(hint) == 1
+    command = [sys.executable, "-m", "bough.cli.main", "watch", "--name", "haunted"]
+    with subprocess.Popen(command, cwd=desk.folder, env=desk.environment, stderr=subprocess.PIPE, text=True) as watch:
+        assert watch.stderr is not None
+        said = iter(watch.stderr.readline, "")
+        assert any(hint in line for line in said)
+        watch.kill()
+    assert desk.bough("cancel", "--name", "haunted", "all").returncode == 0
+    assert "ghost" not in desk.bough("status", "--name", "haunted").stdout

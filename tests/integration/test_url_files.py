@@ -109,6 +109,20 @@ def test_what_is_at_a_url_is_seen_brought_and_sent_whole(servers: UrlServers, he
         assert (here / "copy").read_bytes() == data[:1000]
 
 
+@pytest.mark.parametrize("protocol", [one for one in PROTOCOLS if one != "http"])  # which lists nothing
+def test_a_pattern_stands_for_the_files_that_match_at_their_server(
+    servers: UrlServers, here: Path, protocol: str
+) -> None:
+    base = f"{servers.urls[protocol]}/parts"
+    wanted = [write(servers, protocol, f"parts/{name}", b"x", here) for name in ("one a.csv", "two.csv")]
+    write(servers, protocol, "parts/three.txt", b"x", here)
+    write(servers, protocol, "parts/folder.csv/inner", b"x", here)
+    assert remote_files.expand_url(f"{base}/*.csv") == wanted
+    assert remote_files.expand_url(f"{base}/*/inn*") == [f"{base}/folder.csv/inner"]
+    assert remote_files.expand_url(f"{base}/*.none") == []
+    assert remote_files.look(wanted[0]).size == 1
+
+
 def test_a_command_reads_and_writes_urls(servers: UrlServers, here: Path) -> None:
     source = write(servers, "s3", "in put.txt", b"b\na\n", here)
     target = f"{servers.urls['ftp']}/sorted.txt"
@@ -162,19 +176,23 @@ def test_what_the_world_does_wrong_is_told_in_one_line(servers: UrlServers, here
         gone = s.command("cat {x:r}", x=f"{servers.urls['s3']}/gone.txt")
         unknown = s.command("cat {x:r}", x="nope://host/x")
         folder = s.command("cat {x:r}", x=f"{servers.urls['sftp']}")
-        unwritable = s.command("echo x > {o:w}", o=f"{servers.urls['http']}/x")
         missing = s.command("true {o:w}", o=f"{servers.urls['ftp']}/never.txt")
         for task, why in (
             (gone, r"its input cannot be brought: s3://bucket/gone\.txt is not there"),
             (unknown, "Protocol not known: nope"),
             (folder, "is a folder; name a file in it"),
-            (unwritable, "nothing can be written by http"),
             (missing, r"did not write its output o \(ftp://"),
         ):
             with pytest.raises(TaskFailed, match=why) as caught:
                 task.result(60)
             assert "\n" not in str(caught.value).split(" on ")[0]
         assert task.attempts == 1
+        with pytest.raises(BadValue, match="x: nothing can be written by http"):
+            s.command("echo x > {o:w}", o=f"{servers.urls['http']}/x")
+        with pytest.raises(BadValue, match="1: nothing can be written by http"):
+            s.sweep("echo {n} > {o:w}", bough.tie(n=[1]), o=servers.urls["http"] + "/{n}")
+        with pytest.raises(InvalidWorkload, match=r"no file matches 'ftp:.*/\*\.none' now"):
+            s.command("cat {x:r}", x=f"{servers.urls['ftp']}/*.none")
         with pytest.raises(BadValue, match="has a password in it") as refused:
             s.command("cat {x:r}", x="sftp://me:secret@host/x")
         assert "secret" not in str(refused.value)

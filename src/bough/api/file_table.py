@@ -1,7 +1,8 @@
 """The table of declared files of a workflow: which task writes which file.
 
-Reads and writes are declared in the order of submission. A reader waits for the writer. A file that is neither there
-nor made by a task, two writers of one path, and a file that is there and not of this workflow are errors at once.
+Reads and writes are declared in the order of submission. A reader waits for the writer; whoever reads or writes in a
+folder waits for the task that writes the folder. A file that is neither there nor made by a task, two writers of one
+path, a folder in which others write already, and a file that is there and not of this workflow are errors at once.
 
 Outputs of arrays take 8 bytes each: a hash of the path and the number of the element in one sorted array; paths are
 rendered again when hashes meet. Their digests are also kept in the store (`args/RECORD.writes`), because the journal
@@ -30,7 +31,7 @@ from bough.errors import InvalidWorkload, StoreFailed
 from bough.executor.host.disk_space_wait import SpaceWait, patiently
 from bough.model.commands.command import CommandTemplate, OnClash, TemplateSlot
 from bough.model.commands.rendering import row_files
-from bough.model.files import check_url, is_url, matches
+from bough.model.files import check_url, check_written, is_pattern, is_url, matches, why_no_output
 from bough.model.ids import RecordId
 from bough.model.tasks import Dep, On
 from bough.stores.places import FormerPlaces
@@ -38,6 +39,8 @@ from bough.stores.places import FormerPlaces
 SIZE = 8  # bytes of a digest
 _SUFFIX = ".writes"
 _BIG = 1 << 16  # digests of a file that is searched by itself; smaller ones are searched together
+_SHOWN = 300  # letters of a path in a message
+_FOLDERS = 100_000  # of which is kept who writes them
 _CHUNK = 4096  # rows taken from a table at a time
 _MASK = (1 << 64) - 1
 
@@ -75,6 +78,12 @@ class FileTable:
         self._loose: dict[str, _Writer] = {}
         self._arrays: list[ArrayFiles] = []
         self._renamed: dict[str, str] = {}
+        self._folders: dict[
+            str, _Writer
+        ] = {}  # in which outputs lie, and those above: who was the first to write there
+        self._makers: dict[
+            str, _Writer | None
+        ] = {}  # by folder: who writes it, or one above it; kept while it is right
         self._patterns: list[tuple[str, _Writer]] = []  # of outputs whose names are not known yet
         self._lock = threading.RLock()
         self.has_temporary = False  # some task says that what it writes is
@@ -101,12 +110,24 @@ class FileTable:
             deps, external, renamed = self._look_up(reads, label, disk)
             taken: dict[str, str] = {}  # real path -> wanted path
             for path in writes.values():
+                if (why := why_no_output(path)) and not is_url(path):
+                    raise _no_output(path, label, why)
                 if path in taken.values():
                     raise Taken(f"{path} would be written twice by {label}: give its outputs different names")
                 real = self._place(path, label, clash, disk, taken)
                 taken[real] = path
+                maker = self._maker_of_folder(real)
+                if maker is not None:
+                    deps[maker.dep()] = None
+            folders = {folder: None for path in (*taken, *patterns) if (folder := _folder_of(path))}
+            for path in taken:
+                self._refuse_around(path, label, folders)
             renames = {wanted: real for real, wanted in taken.items() if real != wanted}
-            self._loose.update((real, _Writer(record, 0, label)) for real in taken)
+            own = _Writer(record, 0, label)
+            self._loose.update((real, own) for real in taken)
+            if any(path in self._makers for path in taken):
+                self._makers.clear()
+            self._enter_folders(folders, own)
             self._patterns += [(pattern, _Writer(record, 0, label)) for pattern in patterns]
             self._renamed.update(renames)
         return DeclaredFiles(self._gathered(deps), (), renamed | renames, tuple(external))
@@ -126,17 +147,23 @@ class FileTable:
             return DeclaredFiles()
         with self._lock:
             made = ArrayFiles(record, label, template, rows, start)
-            reading, digests = self._enter_writes(made, clash)
+            reading, digests, folders = self._enter_writes(made, clash)
+            makers = [maker.dep() for folder in folders if (maker := self._maker_of(folder)) is not None]
             renamed = dict(made.renamed)
             found = self._enter_reads(made, renamed) if reading else DeclaredFiles()
+            if makers:
+                found = found._replace(after=tuple(dict.fromkeys((*found.after, *makers))))
             if made.entries:
                 self._arrays.append(made)
                 self._renamed.update(made.renamed)
+                self._makers.clear()
+                self._enter_folders(folders, _Writer(record, start, label))
         return found._replace(renamed=renamed, writes=digests)
 
     def renumber(self, record: RecordId, there: RecordId, paths: Iterable[str] = ()) -> None:
         """What a record declared is what another one, which is there, makes; `paths`: a loose task's outputs."""
         with self._lock:
+            self._makers.clear()
             for path in paths:
                 if path in self._loose and self._loose[path].record == record:
                     self._loose[path] = self._loose[path]._replace(record=there)
@@ -159,6 +186,8 @@ class FileTable:
             self._arrays = [made for made in self._arrays if made.record != record]
             self._patterns = [one for one in self._patterns if one[1].record != record]
             self._renamed = {wanted: real for wanted, real in self._renamed.items() if real not in gone}
+            self._folders = {folder: one for folder, one in self._folders.items() if one.record != record}
+            self._makers.clear()
 
     # --- asking ---
 
@@ -196,10 +225,10 @@ class FileTable:
             path = self._renamed.get(wanted, wanted)
             if path != wanted:
                 renamed[wanted] = path
-            writer = self._writer(path)
+            writer = self._writer(path) or self._maker_of_folder(path)
             if writer is not None:
                 deps[writer.dep()] = None
-            elif (is_url(path) and check_url(path)) or disk.has(path):
+            elif (is_url(path) and check_url(path)) or disk.can_read(path):
                 external[path] = None
             else:
                 raise _missing(path, label)
@@ -208,7 +237,7 @@ class FileTable:
     def _place(self, path: str, label: str, clash: OnClash, disk: Disk, taken: Mapping[str, str]) -> str:
         """The path an output gets: the wanted one, or with `rename` a free one."""
         if is_url(path):
-            check_url(path)
+            check_written(check_url(path))
         writer = self._writer(self._renamed.get(path, path))
         if writer is not None:
             raise Taken(f"{path} would be written by both {writer.label} and {label}: give one of them another name")
@@ -233,18 +262,57 @@ class FileTable:
         at = bisect_left(self._ours, hash(path))
         return at < len(self._ours) and self._ours[at] == hash(path)
 
-    def _enter_writes(self, made: ArrayFiles, clash: OnClash) -> tuple[bool, bytes]:
-        """Check and gather the outputs of an array; the answer is whether it also reads files, and their digests."""
+    # --- folders ---
+
+    def _maker_of_folder(self, path: str) -> _Writer | None:
+        """The task that writes the folder in which a path lies, or one above it."""
+        return None if is_url(path) else self._maker_of(path.rpartition("/")[0])
+
+    def _maker_of(self, folder: str) -> _Writer | None:
+        walked: list[str] = []
+        found: _Writer | None = None
+        while folder and found is None:
+            if folder in self._makers:
+                found = self._makers[folder]
+                break
+            walked.append(folder)
+            found = self._writer(folder)
+            folder = folder.rpartition("/")[0]
+        if len(self._makers) > _FOLDERS:
+            self._makers.clear()
+        self._makers.update(dict.fromkeys(walked, found))
+        return found
+
+    def _enter_folders(self, folders: Iterable[str], writer: _Writer) -> None:
+        """Note in which folders a task writes."""
+        for folder in folders:
+            above = folder
+            while above and above not in self._folders:
+                self._folders[above] = writer
+                above = above.rpartition("/")[0]
+
+    def _refuse_around(self, path: str, label: str, folders: Container[str] = ()) -> None:
+        """Refuse an output in which others lie: a folder is put in its place as a whole, and they would be lost."""
+        other = self._folders.get(path)
+        if other is not None or path in folders:
+            who = "itself" if other is None else other.label
+            raise Taken(f"{path} would be written by {label}, and files in it by {who}: give one of them another name")
+
+    def _enter_writes(self, made: ArrayFiles, clash: OnClash) -> tuple[bool, bytes, dict[str, None]]:
+        """Check and gather the outputs of an array: whether it also reads files, their digests, and their folders."""
         entries: list[int] = []
         digests = bytearray()
         disk = Disk(many=len(made.rows) > 32)
         chosen: dict[str, str] = {}
         alone = not self._arrays and not self._loose
         reading = False
+        folders: dict[str, None] = {}
         for index, (reads, writes) in enumerate(files_of(made.template, made.rows)):
             reading = reading or bool(reads)
             for path in writes.values():
                 check_sendable(f"an output of {made.label}[{made.start + index}]", path)
+                if (why := why_no_output(path)) and not is_url(path):
+                    raise _no_output(path, f"{made.label}[{made.start + index}]", why)
                 real = path
                 if not alone or is_url(path) or (clash is not OnClash.OVERWRITE and disk.has(path)):
                     real = self._place(path, f"{made.label}[{made.start + index}]", clash, disk, chosen)
@@ -253,10 +321,18 @@ class FileTable:
                         raise Taken(f"{path} would be written by two elements of {made.label}: name them differently")
                     made.renamed[path] = real
                     chosen[real] = path
+                if self._folders and real in self._folders:
+                    self._refuse_around(real, f"{made.label}[{made.start + index}]")
+                folders[_folder_of(real)] = None
                 entries.append(made.entry(real, index))
                 digests += path_digest(real)
         made.seal(entries)
-        return reading, bytes(digests)
+        folders.pop("", None)
+        for folder in folders:
+            index_around = made.find(folder)
+            if index_around is not None:
+                self._refuse_around(folder, f"{made.label}[{made.start + index_around}]", folders)
+        return reading, bytes(digests), folders
 
     def _enter_reads(self, made: ArrayFiles, renamed: dict[str, str]) -> DeclaredFiles:
         """Find the writers of what each element reads, among earlier tasks and the other elements."""
@@ -304,8 +380,25 @@ class FileTable:
         return tuple(sorted(deps, key=lambda dep: (dep.id, dep.index)))
 
 
+def _no_output(path: str, label: str, why: str) -> InvalidWorkload:
+    return InvalidWorkload(f"{shortened(path)}, which {label} would write, {why}: give it another name")
+
+
+def shortened(path: str) -> str:
+    """A path as messages show it."""
+    return path if len(path) <= _SHOWN else f"{path[:_SHOWN]}..."
+
+
+def _folder_of(path: str) -> str:
+    """The folder in which an output lies; empty if it is not known: that of a URL, or a pattern."""
+    folder = path.rpartition("/")[0]
+    return "" if is_url(path) or is_pattern(folder) else folder
+
+
 def _missing(path: str, label: str) -> InvalidWorkload:
-    return InvalidWorkload(f"{path}, which {label} reads, does not exist and no task submitted before makes it")
+    return InvalidWorkload(
+        f"{shortened(path)}, which {label} reads, does not exist and no task submitted before makes it"
+    )
 
 
 def _other_names(path: str) -> Iterator[str]:
@@ -387,6 +480,15 @@ class Disk:
             return False
         if not self.many:
             return os.path.lexists(path)
+        return self._is_listed(path)
+
+    def can_read(self, path: str) -> bool:
+        """Whether a path leads to something: a link whose target is not there does not."""
+        if not self.many:
+            return not is_url(path) and os.path.exists(path)
+        return self.has(path)
+
+    def _is_listed(self, path: str) -> bool:
         folder, _, name = path.rpartition("/")
         names = self.folders.get(folder)
         if names is None:

@@ -11,12 +11,24 @@ from __future__ import annotations
 import importlib
 import os
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from bough.describe.plan import Plan, PlanGroup, PlanTask, Verdict, Where, tidy, with_explicit_order, without_gc
+from bough.describe.plan import (
+    Plan,
+    PlanGroup,
+    PlanTask,
+    Verdict,
+    Where,
+    of_group,
+    settings_of,
+    tidy,
+    with_explicit_order,
+    without_gc,
+)
 from bough.errors import InvalidWorkload, UserError
 from bough.model.bounds import in_plain_words
 from bough.model.texts.plurals import counted
@@ -184,7 +196,7 @@ def write(plan: Plan, form: str) -> str:
 
 
 def left_out(plan: Plan, form: str) -> str:
-    """What of a plan a form has no place for, in a line for people; empty if nothing."""
+    """What of a plan a form has no place for, or whoever reads it passes over, in a line; empty if nothing."""
     tasks = sum(bool(task.monitors) for _, group in plan.walk() for task in group.all_tasks())
     groups = sum(bool(group.monitors) for _, group in plan.walk())
     found = [(tasks, "task")] if form in _WITHOUT_MONITORS else []
@@ -196,6 +208,15 @@ def left_out(plan: Plan, form: str) -> str:
     if bound and form in _WITHOUT_MONITORS:
         what = "sites, requirements and queues"
         lines.append(f"{form} has no place for {what}: those of {counted(bound, 'task')} are left out")
+    lines += _settings_left_out([group for _, group in plan.walk()], form)
+    limited = sum(bool(group.limit or group.retries or group.timeout) for _, group in plan.walk())
+    if limited and form in {*_WITHOUT_MONITORS, "mqsub"}:
+        lines.append(f"{form} has no place for limits of groups: those of {counted(limited, 'group')} are left out")
+    declaring = sum(bool(task.reads or task.writes) for task in tasks_there)
+    if declaring and form not in _WITH_FILES:
+        lines.append(f"{form} has no place for declared files: of {counted(declaring, 'task')} only the order is kept")
+    if plan.verdict is not None and form != "json":
+        lines.append(f"{form} has no place for what decides about success: it is left out")
     moving = sum(task.playpen for task in tasks_there)
     if moving and form != "json":
         lines.append(f"{form} has no place for playpens: what {counted(moving, 'task')} put, store and get is left out")
@@ -206,7 +227,33 @@ def left_out(plan: Plan, form: str) -> str:
     return "; ".join(lines)
 
 
+def _settings_left_out(groups: Sequence[PlanGroup], form: str) -> Iterator[str]:
+    """How tasks run, as far as a form cannot say it or `make` does not do it."""
+    done = _DONE.get(form)
+    if done is None:
+        return
+    tasks = [task for group in groups for task in group.all_tasks()]
+    found = Counter(key for task in tasks for key in settings_of(task) - done)
+    if form == "make":
+        from bough.describe.trellisdag.trellis_makefile import has_name_for_shells
+
+        found["env"] = sum(not all(map(has_name_for_shells, task.env)) for task in tasks)
+        found.update(key for group in groups for key, _ in of_group(group) if key in _OF_GROUPS)
+    words = ", ".join(sorted(+found))
+    if words and form == "make":
+        yield f"make passes over {words} of its comments, which Bough reads"
+    elif words:
+        yield f"{form} has no place for {words}: what tasks say by that is left out"
+
+
 _WITHOUT_MONITORS = frozenset({"dot", "wfformat"})
+_SAID = frozenset({"monitor", "sites", "requires", "queue"})  # in a line of their own
+_OF_GROUPS = frozenset({"limit", "retries", "timeout", "monitor"})
+_DONE = {  # settings that each form has, or that make no difference to who runs it
+    "make": frozenset({"cwd", "env", "memo", "idempotent", "affinity", "priority", "release", "keep"}),
+    "dot": _SAID,
+    "wfformat": _SAID | {"cores", "priority"},
+}
 _WITH_FILES = frozenset({"flat", "json"})  # forms that say which files a task reads and writes
 
 

@@ -432,6 +432,7 @@ GROWING = ("memory", "timeout")
 _TASK_AMOUNTS = ("cores", "memory", "timeout", "retries", "priority")
 _GROUP_AMOUNTS = ("limit", "retries", "timeout")
 MONITORS = ("monitor", "monitors")  # one, or several that newlines separate
+_SETTINGS = frozenset({*_SWITCHES, *_TASK_AMOUNTS, "keep", "cwd", "env", "monitor", "sites", "requires", "queue"})
 _GROUP_SWITCHES = ("pipeline", "match", "barrier")
 _YES = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False, "": False}
 
@@ -483,6 +484,11 @@ def of_task(task: PlanTask) -> Iterator[tuple[str, str]]:
     for name, text in task.env.items():
         yield f"env.{name}", text
     yield from task.attributes.items()
+
+
+def settings_of(task: PlanTask) -> set[str]:
+    """The keys under which descriptions say how a task runs; all variables of its environment are one, `env`."""
+    return {word for key, _ in of_task(task) if (word := "env" if key.startswith("env.") else key) in _SETTINGS}
 
 
 def read_queue_name(value: str) -> str:

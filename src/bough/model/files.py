@@ -149,6 +149,12 @@ def check_url(url: str) -> str:
     return url
 
 
+def check_written(url: str) -> None:
+    """Refuse the URL of an output that nobody can write."""
+    if url.partition("://")[0].lower() in {"http", "https"}:
+        raise BadValue(f"{url:.200}: nothing can be written by http; use webdav:// or another protocol")
+
+
 def is_pattern(path: str) -> bool:
     """Whether a path stands for those that match it: it has a star or a question mark.
 
@@ -208,8 +214,29 @@ def hidden_path(path: str, record: int, index: int, attempt: int) -> str:
 
 def beside(written: str, real: str) -> str:
     """The path of `real`, written as the user wrote `written`: same folder, other name."""
-    folder, slash, _ = written.rpartition("/")
-    return folder + slash + real.rpartition("/")[2]
+    folder, slash, last = written.rstrip("/").rpartition("/")
+    return folder + slash + real.rpartition("/")[2] if last not in {"", ".", ".."} else real
+
+
+def no_option(path: str) -> str:
+    """A path as a word of a command, which no program takes for an option."""
+    return f"./{path}" if path.startswith("-") else path
+
+
+def why_no_output(path: str) -> str:
+    """Why an absolute path cannot be that of an output; empty: it can, as far as it alone tells."""
+    if path.startswith(_NOT_WRITTEN) and not path.startswith("/dev/shm/"):
+        return "lies where there are no files but devices and processes"
+    if len(path) <= _LONGEST_NAME and (path.isascii() or len(path) * 4 <= _LONGEST_NAME):
+        return ""
+    names = [len(name.encode(errors="surrogatepass")) for name in path.split("/")]
+    if max(names) > _LONGEST_NAME:
+        return f"has a name of more than {_LONGEST_NAME} bytes"
+    return f"has more than {_LONGEST_PATH} bytes" if sum(names) + len(names) > _LONGEST_PATH else ""
+
+
+_NOT_WRITTEN = ("/dev/", "/proc/", "/sys/")
+_LONGEST_NAME, _LONGEST_PATH = 255, 4095  # bytes; what file systems take
 
 
 def is_tidy(path: str) -> bool:

@@ -20,6 +20,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
 
 from bough.errors import SiteError, UserError
+from bough.model.files import check_written
 
 _TRIES = 4  # at what may go well the next time
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0  # seconds between them
@@ -141,11 +142,10 @@ def _get(url: str, hidden: str, size: int, most: int) -> None:
 
 def send(path: str, url: str) -> None:
     """Put a file at a URL; where that is not done at once it has another name until it is complete."""
+    check_written(url)
 
     def put() -> None:
         fs, place = _filesystem(url)
-        if url.split("://", maxsplit=1)[0] in {"http", "https"}:
-            raise UserError(f"{url}: nothing can be written by http; use webdav:// or another protocol")
         folder, _, name = place.rpartition("/")
         if url.partition("://")[0] in _ATOMIC:
             fs.put_file(path, place)
@@ -169,12 +169,17 @@ def send(path: str, url: str) -> None:
 
 
 def expand_url(pattern: str) -> list[str]:
-    """The URLs that match a pattern now, in order."""
+    """The URLs of files that match a pattern now, in order."""
 
     def find() -> list[str]:
         fs, place = _filesystem(pattern)
         fs.invalidate_cache()
-        return sorted(fs.unstrip_protocol(path) for path in fs.glob(place))
+        found = fs.glob(place, detail=True).items()
+        paths = sorted(str(path) for path, info in found if info.get("type") != "directory")
+        if pattern.endswith(place):  # what stands before it names the server, of which file systems say nothing
+            server = pattern[: len(pattern) - len(place)]
+            return [server + path for path in paths]
+        return [fs.unstrip_protocol(path) for path in paths]
 
     return _trying(pattern, find)
 
@@ -277,6 +282,8 @@ def _site_error(url: str, error: Exception) -> SiteError:
         return SiteError(f"{url} is not there", transient=False)
     if isinstance(error, PermissionError) or any(word in said for word in (*_DENIED, *_FOR_GOOD)):
         return SiteError(f"{url} may not be used with the credentials that are there: {line}", transient=False)
+    if type(error).__name__ == "TooManyRedirects":  # of aiohttp, which need not be there
+        return SiteError(f"{url} is redirected again and again", transient=False)
     if isinstance(error, NotImplementedError):
         return SiteError(f"{url}: the protocol cannot do that", transient=False)
     return SiteError(f"{url}: {line}", transient=True)

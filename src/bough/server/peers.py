@@ -25,7 +25,7 @@ Q = TypeVar("Q")
 class ClientPeer:
     """A client that has said hello."""
 
-    __slots__ = ("accepted", "connection", "group", "host", "owner", "pid", "run", "subscribed")
+    __slots__ = ("accepted", "connection", "group", "host", "missing_sites", "owner", "pid", "run", "subscribed")
 
     def __init__(
         self, connection: PeerConnection, pid: int, host: str, *, owner: bool = False, run: int = 0, group: int = 0
@@ -37,6 +37,7 @@ class ClientPeer:
         self.run = run  # of the workflow it is a client of; 0: of none, or embedded
         self.group = group  # of that workflow
         self.subscribed = owner or run > 0
+        self.missing_sites: set[str] = set()  # that it was told of: its tasks wait for them
         self.accepted = 0  # its latest request that is in a turn or before
 
 

@@ -86,9 +86,10 @@ class Project(Question[None], frozen=True, array_like=True, tag="project"):
 
 
 class Workflows(Question[list[Fields]], frozen=True, array_like=True, tag="workflows"):
-    """[{"run", "name", "group", "user", "directory", "closed", "counts", "unsaved", "client"}].
+    """[{"run", "name", "group", "user", "directory", "closed", "counts", "unsaved", "missing_sites", "client"}].
 
-    "unsaved": the tasks that have succeeded and whose outputs are on their way.
+    "unsaved": the tasks that have succeeded and whose outputs are on their way. "missing_sites": those that ready tasks
+    name and that are not there.
     """
 
 

@@ -83,6 +83,34 @@ def test_the_shell_can_be_chosen():
         plan_command("a", {}, cwd="/w", shell="nosuchshell")
 
 
+@pytest.mark.parametrize(
+    ("shell", "options"),
+    [
+        *[(name, ("-eo", "pipefail", "-c")) for name in ("bash", "zsh", "ksh")],
+        *[(name, ("-ec",)) for name in ("sh", "dash")],
+        *[(name, ("-c",)) for name in ("fish", "tcsh", "python3")],
+    ],
+)
+def test_a_shell_is_started_as_the_reference_says(
+    shell: str, options: tuple[str, ...], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / shell
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    shell_words.cache_clear()
+    for said in (shell, str(program)):
+        words = plan_command("a", {}, cwd="/w", shell=said).call.settings.shell
+        assert words == (str(program), *options)
+    shell_words.cache_clear()
+
+
+def test_sh_ends_with_the_first_command_that_fails_and_words_of_your_own_do_not():
+    for shell, code in (("sh", 1), (["sh", "-c"], 0)):
+        words = plan_command("false; true", {}, cwd="/w", shell=shell).call.settings.shell
+        assert subprocess.run([*words, "false; true"], check=False, timeout=60).returncode == code
+
+
 def test_the_default_shell_fails_with_any_part_of_a_pipe():
     assert subprocess.run([*BASH, "false | true"], check=False, timeout=60).returncode != 0
 
@@ -271,3 +299,20 @@ def test_files_that_are_only_put_stand_last_among_those_that_are_read() -> None:
     found = planned.with_transfers([*moved, Transfer("get", "/w/out", "out")])
     assert found.reads == ("/w/in", "/w/db", "/w/q")
     assert found.fresh == 1
+
+
+# --- names that programs would take for something else --------------------------------------------------
+
+
+def test_a_file_whose_name_begins_with_a_dash_is_no_option():
+    with_shell = plan("cat {x:r} > {o:w}", x="-n", o="out")
+    assert argv(with_shell, {"o": "/w/.o"})[-1] == "cat ./-n > .o"
+    without = plan("cat {x:r} --in={x:r} {x}", x="-n")
+    assert argv(without) == ["cat", "./-n", "--in=./-n", "-n"]
+    assert argv(plan("cat {x:r}", x=["-n", "a"])) == ["cat", "./-n", "a"]
+    assert argv(plan("cat /tmp/x {x:r}", x="d/-n")) == ["cat", "/tmp/x", "d/-n"]
+
+
+@pytest.mark.parametrize(("written", "hidden"), [("out/", ".o"), ("a/out//", "a/.o"), ("./out", "./.o")])
+def test_a_folder_may_be_written_with_a_slash_at_its_end(written, hidden):
+    assert argv(plan("mkdir {o:w}", o=written), {"o": "/w/.o"}) == ["mkdir", hidden]

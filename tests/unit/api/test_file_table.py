@@ -49,6 +49,87 @@ def test_a_file_that_nobody_makes_is_an_error_at_once_and_leaves_no_trace(here):
     table.declare(2, "c", [], {"o": f"{here}/o"})
 
 
+def test_a_link_that_leads_nowhere_is_no_input(here):
+    for name, target in (("dangling", "nowhere"), ("circle", "circle")):
+        os.symlink(target, f"{here}/{name}")
+        with pytest.raises(InvalidWorkload, match=f"{name}, which b reads, does not exist"):
+            FileTable().declare(1, "b", [f"{here}/{name}"], {})
+
+
+def test_a_very_long_path_is_shortened_in_messages(here):
+    with pytest.raises(InvalidWorkload) as error:
+        FileTable().declare(1, "b", [f"{here}/{'a' * 10_000}"], {})
+    assert len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/w/" + "a" * 256, "has a name of more than 255 bytes"),
+        ("/w/" + "é" * 128, "has a name of more than 255 bytes"),
+        ("/w" + "/aaaaaaaaa" * 410, "has more than 4095 bytes"),
+        ("/dev/null", "lies where there are no files but devices and processes"),
+        ("/proc/self/oom_score_adj", "lies where there are no files but devices and processes"),
+    ],
+)
+def test_an_output_that_no_disk_takes_is_refused_when_it_is_declared(here, path, why):
+    for clash in OnClash:
+        with pytest.raises(InvalidWorkload, match=f"which first would write, {why}: give it another name"):
+            FileTable().declare(1, "first", [], {"o": path}, clash=clash)
+        with pytest.raises(InvalidWorkload, match=rf"which many\[0\] would write, {why}"):
+            FileTable().declare_array(1, "many", template("/w", "{o:w}", ["o"]), Product({"o": [path]}), clash=clash)
+
+
+def test_long_names_that_disks_take_are_outputs(here):
+    for path in (f"{here}/{'a' * 255}", f"{here}/{'é' * 127}", "/dev/shm/out", "https://example.org/" + "a" * 300):
+        FileTable().declare(1, "first", [], {"o": path})
+
+
+# --- folders --------------------------------------------------------------------------------------------
+
+
+def test_who_reads_or_writes_in_a_folder_waits_for_the_task_that_writes_the_folder(here):
+    table = FileTable()
+    table.declare(1, "maker", [], {"o": f"{here}/made"})
+    assert table.declare(2, "reader", [f"{here}/made/deep/x"], {}).after == (dep(1),)
+    assert table.declare(3, "writer", [], {"o": f"{here}/made/y"}).after == (dep(1),)
+    assert table.declare(4, "both", [f"{here}/made/y", f"{here}/made/z"], {}).after == (dep(1), dep(3))
+    rows = Product({"n": [1, 2]})
+    found = table.declare_array(5, "many", template(here, "{o:w}", ["n"], o="made/out/{n}"), rows)
+    assert found.after == (dep(1),)
+    reading = table.declare_array(6, "more", template(here, "{i:r} {n}", ["n"], i="made/{n}.txt"), rows)
+    assert reading.after == (dep(1),)
+
+
+def test_a_folder_that_an_element_writes_is_found_by_what_lies_in_it(here):
+    table = FileTable()
+    with pytest.raises(InvalidWorkload):
+        table.declare(1, "early", [f"{here}/run-2/log"], {})
+    table.declare_array(2, "many", template(here, "{o:w}", ["n"], o="run-{n}"), Product({"n": [1, 2]}))
+    assert table.declare(3, "late", [f"{here}/run-2/log"], {}).after == (dep(2, 1),)
+
+
+@pytest.mark.parametrize("clash", OnClash)
+def test_a_folder_in_which_others_write_is_refused(here, clash):
+    table = FileTable()
+    table.declare(1, "inner", [], {"o": f"{here}/made/deep/x"})
+    for path in ("made", "made/deep"):
+        with pytest.raises(Taken, match="would be written by outer, and files in it by inner"):
+            table.declare(2, "outer", [], {"o": f"{here}/{path}"}, clash=clash)
+    with pytest.raises(Taken, match=r"would be written by many\[0\], and files in it by inner"):
+        table.declare_array(3, "many", template(here, "{o:w}", ["o"]), Product({"o": ["made"]}), clash=clash)
+    table.withdraw(1)
+    table.declare(2, "outer", [], {"o": f"{here}/made"}, clash=clash)
+
+
+def test_a_task_does_not_write_a_folder_and_a_file_in_it(here):
+    with pytest.raises(Taken, match="would be written by one, and files in it by itself"):
+        FileTable().declare(1, "one", [], {"d": f"{here}/made", "f": f"{here}/made/x"})
+    rows = Product({"o": ["made", "made/x"]})
+    with pytest.raises(Taken, match=r"would be written by many\[0\], and files in it by itself"):
+        FileTable().declare_array(1, "many", template(here, "{o:w}", ["o"]), rows)
+
+
 def test_two_writers_of_one_path_are_named(here):
     table = FileTable()
     table.declare(1, "first", [], {"o": f"{here}/o"})

@@ -202,6 +202,17 @@ def test_explain_without_a_session_tells_from_the_store(filled: Workshop, bough:
     ]
 
 
+def test_explain_as_json_gives_an_index_only_where_one_element_is_meant(filled: Workshop, bough: Call) -> None:
+    def indexes(selector: str) -> list[tuple[str, object]]:
+        _, out, _ = bough("explain", selector, "--json")
+        return [(row["id"], row["index"]) for row in json.loads(out)]
+
+    assert indexes("many") == [("4", None)]
+    assert indexes("4.0-3") == [("4.0-3", None)]
+    assert indexes("4.4") == [("4.4", 4)]
+    assert indexes("2") == [("2", 0)]
+
+
 def test_explain_as_json_gives_lines(filled: Workshop, bough: Call) -> None:
     _, out, _ = bough("explain", "second", "--json")
     [told] = json.loads(out)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bough.describe import formats
-from bough.describe.formats import FLAT, Source, find_reader, read, write
-from bough.describe.plan import Plan, PlanGroup, PlanTask, tidy
+from bough.describe.formats import FLAT, Source, find_reader, left_out, read, write
+from bough.describe.plan import Plan, PlanGroup, PlanTask, Verdict, tidy
 from bough.errors import InvalidWorkload, UserError
 from tests.unit.describe.description_scripts import KINGS, SURVEY, SURVEY_SHORT, TWO_LEVELS, WAVE, described
 
@@ -342,3 +344,75 @@ def test_the_order_that_files_make_is_written_in_forms_that_have_no_files() -> N
     assert "cp raw.txt" in order[0]
     assert '-deps "mid_txt"' in order[1]
     assert "->" in written("dot")
+
+
+# --- what a form has no place for -------------------------------------------------------------------------
+
+
+def plan_with(task: PlanTask) -> Plan:
+    plan = Plan()
+    plan.root.tasks = [task]
+    return plan
+
+
+def test_forms_say_what_of_the_settings_of_tasks_they_leave_out() -> None:
+    plan = plan_with(PlanTask("true", cores=2, timeout=60, cwd="raw", env={"A": "1"}, attributes={"mine": "1"}))
+    said = "has no place for cores, cwd, env, timeout: what tasks say by that is left out"
+    assert left_out(plan, "dot") == f"dot {said}"
+    assert f"wfformat {said.replace('cores, ', '')}" in left_out(plan, "wfformat")
+    assert left_out(plan, "make") == "make passes over cores, timeout of its comments, which Bough reads"
+    assert [left_out(plan, form) for form in ("flat", "mqsub", "json")] == ["", "", ""]
+    assert left_out(plan_with(PlanTask("true", env={"A.B": "1"})), "make").startswith("make passes over env")
+
+
+def test_forms_say_that_files_limits_and_verdicts_are_left_out() -> None:
+    plan = plan_with(PlanTask("true", reads=["a"]))
+    assert left_out(plan, "make") == "make has no place for declared files: of 1 task only the order is kept"
+    plan = Plan(verdict=Verdict(decider="last"))
+    plan.root.groups = [PlanGroup("g", limit=2, tasks=[PlanTask("true")])]
+    assert left_out(plan, "mqsub") == (
+        "mqsub has no place for limits of groups: those of 1 group are left out;"
+        " mqsub has no place for what decides about success: it is left out"
+    )
+    assert "make passes over limit" in left_out(plan, "make")
+    assert left_out(plan, "json") == ""
+
+
+# --- what make itself does ------------------------------------------------------------------------------
+
+
+def test_the_folder_and_the_environment_of_a_command_stand_before_it_for_make() -> None:
+    task = PlanTask("./sweep $N | tee log", name="one", cwd="raw data", env={"N": "3", "TEXT": "it's $5 ", "A.B": "x"})
+    lines = write(plan_with(task), "make").splitlines()
+    assert lines[1:3] == ["SHELL = bash", ".SHELLFLAGS = -eo pipefail -c"]
+    prelude = "cd -- 'raw data' || exit; export N=3 TEXT='it'\"'\"'s $$5 '; "
+    assert f"\t{prelude}./sweep $$N | tee log" in lines
+    plain = write(plan_with(PlanTask("./sweep 3")), "make")
+    assert "SHELL" not in plain
+    assert "\t./sweep 3\n" in plain
+
+
+PATHS = st.text(st.sampled_from("ab /$'\"\\#=-;:%é"), min_size=1, max_size=10).filter(lambda text: text[-1] != "\\")
+
+
+@given(
+    PATHS, st.dictionaries(st.sampled_from(["A", "B_2", "C.d"]), PATHS), st.sampled_from(["x", "cd -- a || exit; x"])
+)
+def test_a_folder_and_an_environment_read_back_from_a_makefile(cwd: str, env: dict[str, str], command: str) -> None:
+    task = PlanTask(command, name="one", cwd=cwd, env=env)
+    text = write(plan_with(task), "make")
+    assert tidy(opened(text, "w.make")).root.tasks == [task]
+
+
+def test_a_makefile_by_hand_needs_no_prelude() -> None:
+    text = "#AutoMakefile\nall: one\n#loose\none:\n#attribute cwd=raw\n\t./sweep\n"
+    (task,) = opened(text, "w.make").root.tasks
+    assert (task.cwd, task.command) == ("raw", "./sweep")
+
+
+def test_an_attribute_that_make_would_join_to_the_next_line_is_kept_apart() -> None:
+    text = write(plan_with(PlanTask("true", name="one", attributes={"mine": "a\\"})), "make")
+    assert "#attribute mine=a\\ \n" in text
+    assert opened(text, "w.make").root.tasks[0].attributes == {"mine": "a\\"}
+    with pytest.raises(InvalidWorkload, match="attribute cwd ends with a backslash"):
+        write(plan_with(PlanTask("true", cwd="a\\")), "make")

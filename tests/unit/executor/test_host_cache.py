@@ -90,6 +90,20 @@ def test_the_rest_goes_before_what_is_pinned(tmp_path: Path) -> None:
     assert [cache.has(one) for one in (a, c)] == [False, True]
 
 
+def test_what_a_task_had_above_the_bound_goes_when_the_task_has_ended(tmp_path: Path) -> None:
+    cache = HostCache(str(tmp_path / "c"), 10, load_eviction("fifo"))
+    gone: list[bytes] = []
+    cache.on_evicted = gone.append
+    inputs = []
+    for data in (b"aaaa", b"bbbb", b"cccc", b"dddd"):
+        inputs.append(bring(cache, data))
+        assert cache.pin(inputs[-1], "task")
+    assert sum(cache.contents().values()) == 16
+    assert cache.unpin("task") == inputs
+    assert sum(cache.contents().values()) == 8
+    assert gone == inputs[:2]
+
+
 def test_one_of_several_owners_lets_go_of_one_content(tmp_path: Path) -> None:
     cache = HostCache(str(tmp_path / "cache"))
     first, second = bring(cache, b"first"), bring(cache, b"second")

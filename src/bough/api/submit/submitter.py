@@ -162,7 +162,8 @@ class Submitter:
         writes without a slot in the text: inputs=["data/*.csv"], outputs=["out/*.txt"]. `teardown` runs on its host
         afterwards. `environment` is an archive (env.tar.gz) that is unpacked there and put first on PATH. With `put`
         (always sent), `store` (sent unless the same file is in $STORAGE) or `get` (brought back) it runs in a folder of
-        its own, $PLAYPEN.
+        its own, $PLAYPEN. `shell` is what runs the text: True or "bash" is bash -eo pipefail, "sh" is sh -e, another
+        name that program with -c, words such as ["sh", "-c"] as they stand, False none.
         """
         from bough.api.submit.command_lines.commands import submit_command
 

@@ -73,8 +73,8 @@ def _told(database: OpenDatabase, one: Selected, explain: Callable[[Selected], l
         if len(parts) == 1:
             seen = seen_of(database, part)
             lines += seen_lines(seen)
-    index = parts[0].first if parts else one.first
-    shown = {"id": one.label, "record": number_of(one.id), "index": index_label(one.indices, index)}
+    index = None if one.is_array and one.first != one.last else index_label(one.indices, one.first)
+    shown = {"id": one.label, "record": number_of(one.id), "index": index}
     return {**shown, "lines": lines or ["nothing is known of it"], "seen": seen_json(seen)}
 
 

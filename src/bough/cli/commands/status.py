@@ -24,6 +24,7 @@ from bough.cli.targets.task_rows import (
     add_words,
     as_json,
     group_counts,
+    missing_site_lines,
     said_by_tasks,
     said_lines,
     show_counts,
@@ -130,11 +131,9 @@ def _overview(database: OpenDatabase, number: int, output: Output) -> None:
     rows = list(task_rows(database, failed[:SHOWN]))[:SHOWN]
     said = said_by_tasks(database, number) if live else []
     usage = database.usage(number)
-    unsaved = (
-        next((as_int(one["unsaved"]) for one in database.workflows() if one["run"] == number), 0)
-        if live and database.is_service
-        else 0
-    )
+    own = database.workflow(number) if live and database.is_service else None
+    unsaved = 0 if own is None else as_int(own["unsaved"])
+    missing = [] if own is None else missing_site_lines([own])
     value: Fields = {
         **runs[0],
         "live": live,
@@ -145,6 +144,7 @@ def _overview(database: OpenDatabase, number: int, output: Output) -> None:
         "said": said,
         "core_hours": usage,
         "unsaved": unsaved,
+        "missing_sites": [] if own is None else own["missing_sites"],
     }
     waste = replica_waste(database, number)
     if waste is not None:
@@ -153,6 +153,7 @@ def _overview(database: OpenDatabase, number: int, output: Output) -> None:
     def text() -> list[str]:
         lines = [_headline(runs[0], live=live), *tree_lines(str(runs[0]["name"] or "workflow"), counts)]
         lines += [unsaved_text(unsaved)] if unsaved else []
+        lines += missing
         lines += [_usage_line(one) for one in usage]
         if waste is not None:
             lines.append(waste_line(waste))
@@ -274,6 +275,7 @@ def _service_lines(label: str, workflows: list[Workflow], executors: list[dict[s
     lines = [f"{label}: {', '.join(counted(number, noun) for number, noun in there)}"]
     if not workflows:
         lines.append("there is no workflow yet: bough submit FILE, bough submit -- COMMAND, or bough run FILE --server")
+    lines += missing_site_lines(workflows)
     if not executors:
         lines.append("nothing can run before an executor is there: bough executor start")
     over = [one for one in workflows if one["closed"]]

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from bough.api.display.progress_display import ENDED_STATES, FailureNote, Picture, choose_display, summary, with_parents
@@ -23,7 +23,15 @@ from bough.cli.runs.command_texts import own_code
 from bough.cli.targets.jobs_database import OpenDatabase, open_database, open_place
 from bough.cli.targets.locate import ServiceAddress, add_store_arguments
 from bough.cli.targets.selection import choose_run, pick
-from bough.cli.targets.task_rows import as_json, group_counts, said_by_tasks, said_lines, task_rows, why
+from bough.cli.targets.task_rows import (
+    as_json,
+    group_counts,
+    missing_site_lines,
+    said_by_tasks,
+    said_lines,
+    task_rows,
+    why,
+)
 from bough.errors import PeerLost, UserError
 from bough.model.outcomes import Cause
 from bough.model.texts.selectors import All, Records, Selector
@@ -69,6 +77,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         current[:] = [database]
         counts = watching.look()
         watching.running = tuple(said_lines(said_by_tasks(database, None if whole else number), BARS))
+        watching.warn(_missing_sites(database, None if whole else number))
         if args.json and counts != last:
             output.answer({"counts": as_json(counts), "groups": _groups(watching)}, lambda: ())
             sys.stdout.flush()
@@ -86,6 +95,13 @@ def _all(database: OpenDatabase) -> Counts:
     """The running workflows of a service, each as a group."""
     going = [one for one in database.workflows() if not one["closed"]]
     return with_parents((str(one["name"]), c if isinstance(c := one["counts"], dict) else {}) for one in going)
+
+
+def _missing_sites(database: OpenDatabase, run: int | None) -> list[str]:
+    """Lines about sites that tasks wait for and that are not there, of one run or of all."""
+    if not database.is_service:
+        return []
+    return missing_site_lines(one for one in database.workflows() if run is None or one["run"] == run)
 
 
 def _groups(watching: WatchedCounts) -> list[dict[str, object]]:
@@ -122,6 +138,7 @@ def wait_for(args: argparse.Namespace, submitted: SubmittedWork, output: Output,
         nonlocal counts, own
         current[:] = [database]
         counts = watching.look()
+        watching.warn(_missing_sites(database, submitted.run))
         has_ended = sum(counts[state] for state in ENDED_STATES) >= counts.total() > 0
         if has_ended and is_command and counts["failed"]:
             own = _own_code(database, submitted.records[0])
@@ -204,6 +221,13 @@ class WatchedCounts:
                     self._told.add(note.task)
                     self.notes.append(note)
         return total
+
+    def warn(self, lines: Sequence[str]) -> None:
+        """Tell of what keeps tasks from running, each line once."""
+        for line in lines:
+            if line not in self._told:
+                self._told.add(line)
+                self.notes.append(FailureNote("", line))
 
     def picture(self) -> Picture:
         """How things stood when it was asked last."""

@@ -14,9 +14,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 from bough.api.session import launch
-from bough.api.session.session import Session
 from bough.cli.output_writer import OutputWriter
 from bough.cli.runs.command_texts import ManyCommands, compare, own_code
+from bough.cli.runs.run_in_task import open_session
 from bough.errors import BoughError, StoreHeld, TaskFailed, WorkflowTaken
 from bough.model.ids import RecordId
 from bough.model.outcomes import Cause
@@ -25,6 +25,7 @@ from bough.wire import questions
 
 if TYPE_CHECKING:
     from bough.api.futures.task import Task
+    from bough.api.session.session import Session
 
 LOOK = 0.1  # seconds between two looks at what a command has written
 PIECE = 1 << 20  # bytes of it that are asked for at once
@@ -98,15 +99,15 @@ def preview(many: ManyCommands) -> list[str]:
 
 
 def _session(name: str, *, is_named: bool) -> Session:
-    """A session of its own: a command that runs at the same time under the same name is no obstacle."""
+    """A session of its own, in a task on its cores: another command of the same name may run at the same time."""
     with launch.run_defaults(runs_commands=True):
         for number in range(1, _NAMES):
             try:
-                return Session(name=name if number == 1 else f"{name}-{number}")
+                return open_session(name if number == 1 else f"{name}-{number}", "raise")
             except (StoreHeld, WorkflowTaken):
                 if is_named:
                     raise
-        return Session(name=name)
+        return open_session(name, "raise")
 
 
 def _ended(tasks: Iterable[Task]) -> Iterator[Task]:

@@ -19,9 +19,10 @@ from bough.api.display.progress_display import Display, FailureNote, Picture, ch
 from bough.api.display.session_view import picture_of
 from bough.api.display.surroundings import show_seconds
 from bough.api.session import launch
-from bough.api.session.session import Session, opened_sessions
+from bough.api.session.session import opened_sessions
 from bough.cli.main import INTERRUPTED, report
 from bough.cli.runs.halt_file import HaltFile
+from bough.cli.runs.run_in_task import open_session
 from bough.cli.targets.locate import ServerLocation
 from bough.errors import BoughError, TaskFailed
 from bough.model.states import ENDED, UNSUCCESSFUL, labels_of
@@ -180,7 +181,7 @@ def submit_all(tasks: Sequence[FlatTask], name: str, file: str, note: Callable[[
     """Submit a flat list and wait for its end."""
     if not tasks:
         return 0
-    with launch.run_defaults(runs_commands=True, describes=True), open_session(name) as session:
+    with launch.run_defaults(runs_commands=True, describes=True), open_session(name, "ignore") as session:
         from bough.cli.runs.submit_files import submit_or_amend  # while the server starts
         from bough.describe.flat_list import flat_steps
 
@@ -202,23 +203,12 @@ def submit_steps(
     `kept`: the tasks of these names are put there. While the halt file is there, nothing starts.
     """
     halting = HaltFile(halt_file, note)
-    with launch.run_defaults(runs_commands=True, describes=True), halting, open_session(name) as session:
+    with launch.run_defaults(runs_commands=True, describes=True), halting, open_session(name, "ignore") as session:
         from bough.cli.runs.submit_files import submit_or_amend
 
         halting.begin(session)
         submit_or_amend(session, steps, note, whole=whole, kept=kept)
     return 0
-
-
-def open_session(name: str) -> Session:
-    """A session for a workflow file; inside a task one on the cores of the task, with a store beside the file."""
-    if "BOUGH_TASK" not in os.environ:
-        return Session(name=name, on_failure="ignore")
-    from bough.api.task_context import here
-
-    given = launch.setting("store", None)
-    with launch.run_defaults({"server": None, "cores": None}):
-        return here().session(name=name, on_failure="ignore", store=given or os.path.join(launch.HOME, name))
 
 
 def codes_of(kept: Mapping[str, Task | None]) -> dict[str, int | None]:

@@ -119,9 +119,13 @@ class OpenDatabase:
         assert self.server is not None
         known = {one["run"]: one for one in self.server.ask(questions.Workflows()) if one["group"]}
         for row in self.rows(_FINISHED):
-            retired = {**row, "closed": True, "counts": None, "unsaved": 0, "client": None}
+            retired = {**row, "closed": True, "counts": None, "unsaved": 0, "missing_sites": [], "client": None}
             known.setdefault(row["run"], retired)
         return [known[run] for run in sorted(known)]
+
+    def workflow(self, run: int) -> Workflow | None:
+        """One workflow of a service."""
+        return next((one for one in self.workflows() if one["run"] == run), None)
 
     def last_run(self) -> int:
         """The number of the latest run."""

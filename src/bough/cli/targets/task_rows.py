@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from bough.api.display.sparkline import sparkline
 from bough.cli.output import paint_state
-from bough.cli.targets.jobs_database import OpenDatabase, as_int
+from bough.cli.targets.jobs_database import OpenDatabase, Workflow, as_int
 from bough.cli.targets.selection import Selected, element_states, span_word
 from bough.model.arrays.array_indices import index_label
 from bough.model.ids import number_of
@@ -318,3 +318,10 @@ def said_lines(said: list[Fields], bars: int = 0) -> list[str]:
 
 def _name(one: Fields) -> str:
     return f" ({one['name']})" if one["name"] else ""
+
+
+def missing_site_lines(workflows: Iterable[Workflow]) -> list[str]:
+    """Sites that ready tasks of some workflows name and that are not there, a line for each."""
+    lists = (names for one in workflows if isinstance(names := one.get("missing_sites"), list))
+    names = sorted({str(name) for some in lists for name in some})
+    return [f"tasks wait for site {name}, which is not there: add it with bough site add {name}" for name in names]

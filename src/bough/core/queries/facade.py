@@ -619,6 +619,17 @@ class Queries:
         """The elements of a range that have one."""
         return sorted(index for index in self._state.checkpoints.get(record, ()) if start <= index < stop)
 
+    def missing_sites(self) -> dict[int, list[str]]:
+        """The sites that ready tasks name and of which none is there, by the run of their workflow."""
+        found: dict[int, set[str]] = {}
+        for shape in self._state.demand:
+            wanted = shape.needs.sites
+            if wanted and not any(name in self._state.sites for name in wanted):
+                for queue in shape.queues:
+                    if queue.head() is not None:
+                        found.setdefault(queue.workflow.run, set()).update(wanted)
+        return {run: sorted(names) for run, names in found.items()}
+
     def site(self, name: str) -> SiteInfo | None:
         """A site, if there is something to know of it."""
         found = self._state.sites.get(name)

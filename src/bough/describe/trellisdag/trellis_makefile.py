@@ -8,14 +8,17 @@
     #attribute release=yes
     <TAB>./mosaic 0
 
-`make` runs such a file as it stands, one command after the other. What a Makefile cannot say stands in comments:
-`#attribute k=v` before a command, `#group k=v` before a rule, `#epilogue` before the commands that end a group. Rule:
-what is written reads back as the same plan; a file written by hand needs none of the comments.
+`make` runs such a file as it stands, one command after the other, in the shell, the folder and the environment that
+Bough gives them: what a command needs before it is a prelude, `cd -- raw || exit; export N=3; ./sweep`. What a Makefile
+cannot say stands in comments: `#attribute k=v` before a command, `#group k=v` before a rule, `#epilogue` before the
+commands that end a group. Rule: what is written reads back as the same plan; a file written by hand needs none of the
+comments, and no prelude.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 
 import msgspec
@@ -23,6 +26,7 @@ import msgspec
 from bough.describe.plan import Index, Plan, PlanGroup, PlanTask, Where, of_group, of_task, put_on_group, put_on_task
 from bough.describe.trellisdag.expansion import PROLOGUE, ExpandedRule, rules, target_names
 from bough.errors import InvalidWorkload
+from bough.model.commands.shell_text import needs_shell
 
 _HEAD = "#AutoMakefile"
 _LOOSE, _EPILOGUE = "#loose", "#epilogue"
@@ -32,6 +36,9 @@ _TARGET = re.compile(r"[\w./+@~,^-]+\Z")
 _ASSIGNED = re.compile(r"(?P<name>[\w.-]+)\s*(?P<how>[:?+]?=)\s*(?P<value>.*)\Z")
 _VARIABLE = re.compile(r"\$(?:\$|\((?P<round>[\w.-]+)\)|\{(?P<curly>[\w.-]+)\}|(?P<one>[@<^]))")
 
+_SHELL = ("SHELL = bash", ".SHELLFLAGS = -eo pipefail -c")  # as commands run that need one
+_EXPORTED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
 _DEPTH = 20  # variables in variables
 _FILLED = 1 << 20  # characters that variables of one line stand for
 
@@ -39,6 +46,23 @@ _FILLED = 1 << 20  # characters that variables of one line stand for
 def is_trellis(text: str) -> bool:
     """Whether a Makefile has the comments of this form; others are for `make` itself to expand."""
     return _OURS.search(text) is not None
+
+
+def has_name_for_shells(variable: str) -> bool:
+    """Whether a shell can set a variable of the environment."""
+    return _EXPORTED.match(variable) is not None
+
+
+def _is_exact(key: str) -> bool:
+    """Whether blanks at the end of an attribute belong to it."""
+    return key == "cwd" or key.startswith("env.")
+
+
+def _prelude(task: PlanTask) -> str:
+    """What stands before a command for the sake of `make`, which passes over the attributes."""
+    words = [f"cd -- {shlex.quote(task.cwd)} || exit; "] if task.cwd else []
+    there = [f"{name}={shlex.quote(value)}" for name, value in task.env.items() if has_name_for_shells(name)]
+    return "".join(words) + (f"export {' '.join(there)}; " if there else "")
 
 
 # --- writing ----------------------------------------------------------------------------------------------
@@ -59,6 +83,8 @@ class _Writer:
         plan, every = self._plan, rules(self._plan)
         yield _HEAD
         yield from (f"#{level}" for level in plan.levels)
+        if any(needs_shell(task.command) for _, group in plan.walk() for task in group.all_tasks()):
+            yield from _SHELL
         first = [self._names[id(one)] for some in (plan.root.groups, plan.root.tasks) for one in some]
         yield " ".join(["all:", *first])
         for rule in every:
@@ -100,13 +126,17 @@ class _Writer:
             raise task.where.wrong(f"the command {command!r:.60} cannot stand on one line of a Makefile")
         for key, whole in of_task(task):
             value = whole
+            if value.endswith("\\"):  # make would read the next line as a part of the comment
+                if _is_exact(key):
+                    raise task.where.wrong(f"attribute {key} ends with a backslash, which a Makefile cannot hold")
+                value += " "
             if "\n" in value:
                 raise task.where.wrong(f"attribute {key} has several lines, which a Makefile cannot hold")
             if rule.is_loose and key == "after":  # what is a target stands in the rule
                 value = ",".join(other for other in task.after if id(self._index.find(other)) not in self._names)
             if value and not (rule.is_loose and key == "name" and value == rule.name):
                 yield f"#attribute {key}={value}"
-        yield "\t" + command.replace("$", "$$")
+        yield "\t" + (_prelude(task) + command).replace("$", "$$")
 
 
 def _level_by_name(name: str, levels: list[str]) -> tuple[int, str]:
@@ -155,7 +185,7 @@ class _Reader:
     def _line(self, where: Where, line: str) -> None:
         stripped = line.strip()
         if stripped.startswith("#"):
-            self._comment(where, stripped)
+            self._comment(where, stripped, line)
         elif line.startswith("\t"):
             if stripped:
                 self._command(where, stripped)
@@ -167,7 +197,7 @@ class _Reader:
             else:
                 self._header(where, self._expanded(where, stripped))
 
-    def _comment(self, where: Where, line: str) -> None:
+    def _comment(self, where: Where, line: str, whole: str) -> None:
         if line == _HEAD:
             self._in_head = True
         elif line == _LOOSE:
@@ -180,6 +210,8 @@ class _Reader:
             key, equals, value = rest.strip().partition("=")
             if not equals:
                 raise where.wrong(f"{line!r} is not of the form {word} key=value")
+            if _is_exact(key):
+                value = whole.partition("=")[2]
             (self._attributes if word == "#attribute" else self._about).append((key, value))
         elif self._in_head and line[1:].strip():
             self._levels.append(line[1:].strip())
@@ -250,6 +282,7 @@ class _Reader:
                 put_on_task(task, key, value)
             except ValueError as error:
                 raise where.wrong(str(error)) from None
+        task.command = task.command.removeprefix(_prelude(task))
         rule.tasks.append(task)
 
     # --- the plan ---

@@ -1,7 +1,8 @@
 """What stands around a command where it runs: its setup, and the container that it runs in.
 
 A setup is text for bash -eo pipefail that runs on the host first; what it exports is there for the command. A teardown
-runs after it, whatever its exit code was; that is the exit code all the same, unless the teardown fails. A container
+runs after it, whatever its exit code was, also if the setup failed or the command was ended by a signal; that is the
+exit code all the same, unless the teardown fails. A container
 is named as RUNTIME:IMAGE, such as apptainer:tools.sif or docker:python:3.12. How a runtime is called is a template of
 the executor (`--container-command`, or $BOUGH_CONTAINER_COMMAND), or one of ours: words with these in them
 
@@ -28,7 +29,9 @@ CONTAINER_COMMAND: Final = "BOUGH_CONTAINER_COMMAND"  # the variable of an execu
 _SHELL: Final = ("/bin/bash", "-eo", "pipefail", "-c")
 _BEFORE: Final = '_bough_command=("$@"); set --'  # the setup may use $1 for itself
 _BEHIND: Final = 'exec "${_bough_command[@]}"'
-_WITH_CODE: Final = '"${_bough_command[@]}" && _bough_code=0 || _bough_code=$?'
+_TRAP: Final = "trap _bough_end EXIT"  # set again behind the setup, which may have had a trap of its own
+_END: Final = "_bough_end() {\n_bough_code=$?\ntrap - EXIT\n{teardown}\nexit $_bough_code\n}"
+_WITHIN: Final = '"${_bough_command[@]}"'
 _LONGEST: Final = 65_536
 _TEMPLATES: Final = {
     "apptainer": "apptainer exec --bind {cwd} --pwd {cwd} {image} {command}",
@@ -81,8 +84,9 @@ def around(
         for word in _split(check_container_command(template) if template else _TEMPLATES[runtime]):
             found += several[word] if word in _WORDS else [_filled(word, values)]
     if settings.teardown:
-        text = f"{_BEFORE}\n{settings.setup}\n{_WITH_CODE}\n{settings.teardown}\nexit $_bough_code"
-        found = [*_SHELL, text, "setup", *found]
+        end = _END.replace("{teardown}", settings.teardown)
+        lines = [_BEFORE, end, _TRAP, settings.setup, _TRAP, _WITHIN]
+        found = [*_SHELL, "\n".join(lines), "setup", *found]
     elif settings.setup:
         found = [*_SHELL, f"{_BEFORE}\n{settings.setup}\n{_BEHIND}", "setup", *found]
     return found

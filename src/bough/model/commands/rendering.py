@@ -19,7 +19,7 @@ from bough.model.commands.command import CommandCall, CommandTemplate, Part, Tem
 from bough.model.commands.playpens import got_files, last_part, local_place, put_files, stored_files
 from bough.model.commands.shell_text import QUOTES, contexts, split_words
 from bough.model.commands.template import BUILT_IN, MANY, OF_PATHS, attribute, joined, plain, unknown
-from bough.model.files import absolute, beside, is_pattern
+from bough.model.files import absolute, beside, is_pattern, no_option
 
 Values = list[Any]  # of a row, then of its derived parameters
 Text = Callable[[Values], str]
@@ -96,8 +96,9 @@ class _Filler:
         get, form = self._getter(slot), slot.format
         if slot.mode == "raw":
             quote = _unquoted
-        if slot.mode == "r" and not slot.attribute and self.template.renamed:
-            return lambda values: joined(get(values), lambda value: quote(self.read(value)))
+        if slot.mode == "r" and not slot.attribute:
+            show = self.read if self.template.renamed else plain
+            return lambda values: joined(get(values), lambda value: quote(no_option(show(value))))
 
         def text(values: Values) -> str:
             value = get(values)
@@ -278,10 +279,11 @@ class _Filler:
             if not (quoted and slot.mode == "r" and len(found) > 1):
                 return found
         value = self.getters[slot](values)
-        show = self.read if slot.mode == "r" and not slot.attribute and self.template.renamed else None
-        if not isinstance(value, MANY):
-            return (show(value) if show else plain(value, slot.format),)
-        texts = [show(item) if show else plain(item, slot.format) for item in value]
+        is_file = slot.mode == "r" and not slot.attribute
+        show = self.read if is_file and self.template.renamed else lambda item: plain(item, slot.format)
+        texts = [show(item) for item in value] if isinstance(value, MANY) else [show(value)]
+        if is_file:
+            texts = [no_option(text) for text in texts]
         return (" ".join(texts),) if quoted else texts
 
 
@@ -362,7 +364,7 @@ def render_call(
 def _late(slot: TemplateSlot, hidden: dict[str, str], cores: float, attempt: int, moved: Mapping[str, str]) -> str:
     """The text of a slot that only the executor can fill in."""
     if slot.mode == "r":
-        return moved.get(slot.format, slot.format)
+        return no_option(moved.get(slot.format, slot.format))
     if slot.mode == "w":
         path = hidden[slot.name]
         return beside(slot.format, path) if slot.format else path

@@ -236,7 +236,7 @@ def serve(started: Started) -> int:
     options = started.options
     lock: StoreLock | None = None
     try:
-        lock = take_lock(options.store)
+        lock = take_lock(options.store, options.client)
         _publish(started, 0)  # at once: recovering a crashed run may take long, and our script may end meanwhile
         socket_path.remove_stale_sockets(options.store, started.socket_path)
         store, machine, info = open_run(options)
@@ -256,13 +256,13 @@ def serve(started: Started) -> int:
         lock.release()
 
 
-def take_lock(store_dir: str) -> StoreLock:
-    """Take the store's lock; a server that is about to leave, its script being gone, is waited for."""
+def take_lock(store_dir: str, client: int = 0) -> StoreLock:
+    """Take the store's lock in the name of our script; a server that leaves, its script being gone, is waited for."""
     begun = seen = time.monotonic()
     known: object = None
     while True:
         try:
-            return StoreLock(store_dir)
+            return StoreLock(store_dir, holder=client)
         except StoreHeld:
             now, said = time.monotonic(), socket_path.published(store_dir)
             if (holder(store_dir), said) != known:  # another one was faster, or it says no more and is all but gone

@@ -49,9 +49,7 @@ class ServiceAnswers(Answers):
                 questions.Ids: answered_by(lambda client, wanted: self._workflows.more_numbers(client, wanted.count)),
                 questions.Inventory: answered_by(self._inventory),
                 questions.Outcomes: self._tell_outcomes,
-                questions.Workflows: answered_by(
-                    lambda *_: [self._workflow(one) for one in self._queries.workflows(and_own=True)]
-                ),
+                questions.Workflows: answered_by(self._all_workflows),
                 questions.Executors: answered_by(self._executors),
             }
         )
@@ -67,7 +65,11 @@ class ServiceAnswers(Answers):
             "groups": list(map(_group_entry, contents.groups)),
         }
 
-    def _workflow(self, workflow: WorkflowInfo) -> dict[str, object]:
+    def _all_workflows(self, _client: ClientPeer, _: questions.Workflows) -> object:
+        missing = self._queries.missing_sites()
+        return [self._workflow(one, missing.get(one.run, [])) for one in self._queries.workflows(and_own=True)]
+
+    def _workflow(self, workflow: WorkflowInfo, missing_sites: list[str]) -> dict[str, object]:
         clients = self._peers.of_run(workflow.run)
         return {
             "run": workflow.run,
@@ -78,6 +80,7 @@ class ServiceAnswers(Answers):
             "closed": workflow.closed,
             "counts": self._queries.counts([workflow.group]).labels() if workflow.group else {},
             "unsaved": self._queries.count_unsaved(workflow.run),
+            "missing_sites": missing_sites,
             "client": {"pid": clients[0].pid, "host": clients[0].host} if clients else None,
         }
 

@@ -9,7 +9,7 @@ that knows of relays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, get_args
 
@@ -18,7 +18,7 @@ from bough.errors import BoughError, PeerLost, ProtocolError, UnknownName, UserE
 from bough.model.events.facts import ExecutorDrained, ExecutorResized, ExecutorResumed, Submitted
 from bough.model.events.news import FilesIdentified, GroupClosed, PagesAdded, WorkNews
 from bough.model.ids import ROOT, ExecutorId, RecordId
-from bough.model.tasks import Dep, On
+from bough.model.tasks import Dep, GroupSpec, Item, On
 from bough.server.files.file_requests import FileRequests
 from bough.server.files.site_files import ReadStorage
 from bough.server.message_handlers import MessageHandlers
@@ -49,6 +49,7 @@ from bough.wire.client_messages import (
     ManageService,
     Refused,
     Submit,
+    UserNotice,
 )
 from bough.wire.executor_messages import (
     Acknowledged,
@@ -70,6 +71,7 @@ from bough.wire.questions import Question
 from bough.wire.relay_channels import FromRelay, RelayHello, RelayWelcome
 
 _ASKING = frozenset(get_args(FromReader))
+_WARNINGS = 100  # sites that a client is told of
 _GRACE = 5.0  # seconds that tasks of an executor that is stopped get
 
 
@@ -294,10 +296,22 @@ class ServiceHandlers(MessageHandlers):
             self._again(client, message.request)
         else:
             self._workflows.taken(client, message.items)
+            self._warn_of_sites(client, message.items)
             self._shell.news(Submitted(message.items, self._peers.internal(client, message.request)))
             known = self._files.inputs.contents(message.items)
             if known:  # in the same turn: the first tasks are placed in it
                 self._shell.news(FilesIdentified(client.run, (), known))
+
+    def _warn_of_sites(self, client: ClientPeer, items: Iterable[Item]) -> None:
+        """Tell who submits tasks for sites that are not there, once for each: they wait, and perhaps for ever."""
+        for wanted in {item.needs.sites for item in items if not isinstance(item, GroupSpec) and item.needs.sites}:
+            if any(self._shell.queries.site(name) is not None for name in wanted):
+                continue
+            for name in wanted:
+                if name not in client.missing_sites and len(client.missing_sites) < _WARNINGS:
+                    client.missing_sites.add(name)
+                    text = f"there is no site {name} yet: its tasks wait until it is added with bough site add {name}"
+                    client.connection.say(UserNotice(text))
 
     def _pages(self, client: ClientPeer, message: PagesAdded) -> None:
         problem = self._workflows.problem_with_pages(client, message.record)

@@ -24,7 +24,8 @@ _NOT_OFFERED: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, e
 class StoreLock:
     """Held from construction to `release`; `StoreHeld` names the process that has it."""
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(self, directory: str | os.PathLike[str], *, holder: int = 0) -> None:
+        """`holder` is the pid that others are told, if it is not ours: of the script for which we hold it."""
         self.directory = os.fspath(directory)
         self._number = -1
         path = os.path.join(self.directory, FILE)
@@ -37,7 +38,7 @@ class StoreLock:
             self._take(number)
             if not _is_same(path, number):
                 raise StoreHeld(f"the store {self.directory} is being removed; try again")
-            text = f"{os.getpid()} {socket.gethostname()}\n".encode()
+            text = f"{holder or os.getpid()} {socket.gethostname()}\n".encode()
             os.pwrite(number, text, 0)  # over the last holder's: a reader finds a whole line at any time
             os.ftruncate(number, len(text))
         except BaseException as error:

@@ -266,7 +266,12 @@ class CommandPlan:
         if is_url(text) and "*" in text:
             from bough.movers.remote_files import expand_url
 
-            return expand_url(check_url(text))
+            urls = expand_url(check_url(text))
+            if not urls:
+                raise InvalidWorkload(
+                    f"no file matches {text!r:.200} now: a pattern stands for the files that are there"
+                )
+            return urls
         if not is_pattern(text) or os.path.lexists(os.path.join(self.cwd, text)):
             return []
         from bough.movers.local import expand  # few commands have patterns

@@ -307,9 +307,15 @@ class HostCache:
         return False
 
     def unpin(self, owner: object) -> list[bytes]:
-        """An owner needs none of its contents any more; those that nobody here needs now."""
+        """An owner needs none of its contents any more; those that nobody here needs now.
+
+        Pins of a task with many inputs may have kept the cache above its bound: it goes back below it at once.
+        """
         own = [digest for digest, owners in self._owners.items() if owner in owners]
-        return [digest for digest in own if self.release(digest, owner)]
+        released = [digest for digest in own if self.release(digest, owner)]
+        if released:
+            self._make_room(b"", self.limit)
+        return released
 
     def is_pinned(self, digest: bytes) -> bool:
         """Whether this executor needs it."""
