@@ -5,6 +5,7 @@ Rule: a request counts each of its files once, by where its bytes came from.
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple, Protocol
 
 from bough.executor.files.transfers.transfer_protocol import UrlSeen
@@ -51,6 +52,7 @@ class StagingRequest:
     def __init__(self, worker: StagingWorker | None, message: StageInputs) -> None:
         self.worker = worker
         self.message = message
+        self.begun = time.time()
         self.left = set(message.paths)
         self.files: dict[str, str] = {}
         self.found: dict[str, tuple[bytes, int]] = {}  # contents and their sizes, by path
