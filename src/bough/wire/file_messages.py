@@ -109,13 +109,17 @@ class SeeSiteFile(msgspec.Struct, frozen=True, array_like=True, tag="see"):
 
 
 class SiteFileSeen(msgspec.Struct, frozen=True, array_like=True, tag="seen"):
-    """The answer to `SeeSiteFile`: the content that is there now, which the cache has; `error`: it cannot be had."""
+    """The answer to `SeeSiteFile`: the content that is there now, which the cache has; `error`: it cannot be had.
+
+    `comes`: it is there and is being read, the answer follows; `size` is what it has then, 0 if that is not known.
+    """
 
     request: Count
     digest: Digest = b""
     size: Count = 0
     folder: bool = False  # the content is the archive of a folder
     error: Text = ""
+    comes: bool = False
 
 
 class FailedPeer(msgspec.Struct, frozen=True, array_like=True):

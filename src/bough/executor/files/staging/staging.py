@@ -387,7 +387,10 @@ class Staging:
 
     def _see_site_file(self, message: SeeSiteFile) -> None:
         """Another site reads a file of this one's storage: have it in the cache, from where others take it."""
-        request = SiteFileRequest(message.request, message.name)
+        number = message.request
+        request = SiteFileRequest(
+            number, message.name, lambda size: self._say(SiteFileSeen(number, size=max(0, size), comes=True))
+        )
         if not site_file(message.name)[0]:
             self._fail(request, f"{message.name} is no file of a site")
             return
