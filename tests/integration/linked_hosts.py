@@ -81,6 +81,10 @@ class LinkedHosts:
         """Cut a host off, or connect it again."""
         shell(f"ip -n {self._bridge} link set p{number} {'up' if is_up else 'down'}")
 
+    def hide(self, number: int, other: int) -> None:
+        """Let nothing that a host says reach another one, as behind a firewall."""
+        shell(f"ip -n {self._names[number]} route add blackhole {self.address(other)}/32")
+
     @staticmethod
     def address(number: int) -> str:
         """Of a host."""

@@ -259,10 +259,20 @@ MB = 1 << 20
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     """A disk of 20 MB."""
-    place = tmp_path / "small"
+    yield from small_disk(tmp_path / "small", 20)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 8 MB."""
+    yield from small_disk(tmp_path / "tiny", 8)
+
+
+def small_disk(place: Path, size: int) -> Iterator[Path]:
+    """A disk of so many MB."""
     place.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=20m", "none", str(place)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", f"size={size}m", "none", str(place)], capture_output=True, check=False
     )
     if mounted.returncode:
         pytest.skip("a small disk is a mounted tmpfs, which takes root")
@@ -347,3 +357,46 @@ def test_a_task_whose_inputs_no_disk_could_ever_hold_fails_and_says_so(site: Sit
         error = big.exception(timeout=120)
         assert "its inputs have 29.4 MB or more, and the whole disk of" in str(error)
         assert s.command("wc -c < {x:r}", x="a.bin").result(120).stdout.split() == [str(14 * MB)]
+
+
+# what is read, its copy, and what is written: 9 MB together, each of which fits by itself
+TWICE = "cp {x:r} copy.bin && cat copy.bin > {o:w}"
+
+
+@linked
+def test_a_task_that_needs_more_disk_than_its_only_host_has_fails_and_says_what_to_do(site: Site, tiny: Path) -> None:
+    site.service.executor(1, "--work", str(tiny))
+    site.service.await_executors(1)
+    (site.here / "in.bin").write_bytes(os.urandom(3 * MB))
+    with bough.Session(site.service.socket, name="tiny") as s:
+        big = s.command(TWICE, x="in.bin", o="out.bin", retries=3)
+        until(lambda: big.attempts >= 2 or big.done(), "a first try", 120)
+        assert big.done() or "want of space" in big.explain()
+        error = str(big.exception(timeout=120))
+        assert "its inputs have 3.1 MB, and with what it writes it needs more than the" in error
+        assert f"({8 * MB / 1e6:.1f} MB): run it where --work lies on a bigger disk" in error
+        assert big.attempts == 2
+        last = s.command("wc -c < {x:r}", x="in.bin")
+        assert last.result(120).stdout.split() == [str(3 * MB)]
+
+
+@linked
+def test_a_task_too_big_for_one_host_waits_for_the_one_that_has_more_disk(site: Site, tiny: Path) -> None:
+    site.service.executor(1, "--work", str(tiny), "--resource", "h1=9")
+    site.start(2)
+    site.service.await_executors(2)
+    (site.here / "in.bin").write_bytes(os.urandom(3 * MB))
+    gate, begun = site.folder / "gate", site.folder / "begun"
+    with bough.Session(site.service.socket, name="other") as s:
+        text = "touch {begun:raw}; until [ -e {gate:raw} ]; do sleep 0.05; done"
+        keeps = s.command(text, begun=str(begun), gate=str(gate), resources={"h2": 1})
+        until(begun.exists, "what keeps the other host busy")
+        many = s.sweep(TWICE, bough.product(n=range(3)), x="in.bin", o="out{n}.bin")
+        until(lambda: all("it needs more than the" in task.explain() for task in many), "the end of their tries", 120)
+        assert not any(task.done() for task in many)
+        assert "the executor is busy" in many[0].explain()
+        gate.touch()
+        assert [task.result(120).exit_code for task in many] == [0, 0, 0]
+        keeps.result(60)
+        assert sum(task.attempts for task in many) <= 9
+    assert (site.here / "out2.bin").stat().st_size == 3 * MB

@@ -178,6 +178,73 @@ def test_members_read_from_peers_outside_with_the_tickets_of_their_relay(
     assert cluster.staging(2) == [(0, 0, size), (0, size, 0)]
 
 
+def test_who_is_outside_reads_from_members_and_the_server_sends_nothing_again(
+    made: list[Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = begin(made, tmp_path, monkeypatch)
+    cluster.member(3, "--resource", "member=1")
+    cluster.ready(1)
+    cluster.service.executor(2, "--resource", "outside=1")
+    cluster.ready(2)
+    digest, size = cluster.big(20), 20 * MB
+    with cluster.session("inside") as s:
+        assert cluster.read(s, "member").result(120).stdout.split()[0] == digest
+        server, relay = cluster.hosts.sent(0), cluster.hosts.sent(1)
+        assert cluster.read(s, "outside").result(120).stdout.split()[0] == digest
+    assert cluster.staging(2) == [(0, 0, size), (0, size, 0)]
+    assert cluster.hosts.sent(0) - server < size / 4
+    assert cluster.hosts.sent(1) - relay < size / 4  # he reads from the member itself
+
+
+def test_who_does_not_reach_members_reads_from_them_by_a_door_of_their_relay(
+    made: list[Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = begin(made, tmp_path, monkeypatch)
+    for number in (3, 4):
+        cluster.member(number, "--resource", f"m{number}=1")
+    cluster.service.executor(2, "--resource", "outside=1")
+    cluster.ready(3)
+    for number in (3, 4):
+        cluster.hosts.hide(number, 2)
+    digest, size = cluster.big(20), 20 * MB
+    with cluster.session("hidden") as s:
+        for number in (3, 4):
+            assert cluster.read(s, f"m{number}").result(120).stdout.split()[0] == digest
+        server, relay = cluster.hosts.sent(0), cluster.hosts.sent(1)
+        assert cluster.read(s, "outside").result(120).stdout.split()[0] == digest
+        assert cluster.staging(3)[-1] == (0, size, 0)
+        assert cluster.hosts.sent(0) - server < size / 4
+        assert size <= cluster.hosts.sent(1) - relay < 1.3 * size
+        assert cluster.hosts.sent(2) < size / 4
+        other = cluster.big(10)
+        for on in ("m3", "outside"):
+            assert cluster.read(s, on).result(120).stdout.split()[0] == other
+        assert cluster.staging(5)[-1] == (0, 10 * MB, 0)
+
+
+def test_a_member_that_is_killed_while_somebody_outside_reads_costs_only_time(
+    made: list[Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = begin(made, tmp_path, monkeypatch)
+    cluster.hosts.shape("50mbit")
+    member = cluster.member(3, "--resource", "member=1")
+    cluster.service.executor(2, "--resource", "outside=1")
+    cluster.ready(2)
+    cluster.hosts.hide(3, 2)
+    digest, size = cluster.big(20), 20 * MB
+    with cluster.session("killed outside") as s:
+        assert cluster.read(s, "member").result(120).stdout.split()[0] == digest
+        relay = cluster.hosts.sent(1)
+        task = cluster.read(s, "outside")
+        until(lambda: cluster.hosts.sent(1) - relay > 4 * MB, "the transfer by the door")
+        member.kill()
+        assert task.result(120).stdout.split()[0] == digest
+    _, peers, origin = cluster.staging(2)[-1]
+    assert peers > 0
+    assert origin > 0
+    assert peers + origin == size
+
+
 def test_a_policy_that_looks_at_data_sees_what_members_hold(
     made: list[Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

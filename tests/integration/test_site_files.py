@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -138,6 +139,39 @@ def test_another_host_of_its_site_is_asked_when_the_first_one_does_not_answer(si
             assert read.result(120).stdout.strip() == str(2 * MB)
     finally:
         os.kill(sites.pids().get("h1", sites.pids()["h3"]), signal.SIGCONT)
+
+
+def test_an_executor_that_lives_and_does_not_say_what_is_there_is_not_waited_for(sites: Sites) -> None:
+    paths = [sites.folder / f"{number}.bin" for number in range(3)]
+    for path in paths:
+        path.write_bytes(os.urandom(MB))
+    sites.host(1, "alpha")
+    sites.host(2, "beta")
+    with sites.session("hangs") as s:
+        reads = [s.options(sites=["beta"]).command("wc -c < {x:r}", x=f"alpha:{paths[0]}")]
+        reads[0].result(60)
+        stopped = children(sites.pids()["h1"])  # among them what looks at files, as if their storage hung
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            sites.host(3, "alpha")
+            reads += [s.options(sites=["beta"]).command("wc -c < {x:r}", x=f"alpha:{path}") for path in paths[1:2]]
+            reads[1].result(60)
+            begun = time.monotonic()
+            reads += [s.options(sites=["beta"]).command("wc -c < {x:r}", x=f"alpha:{path}") for path in paths[2:]]
+            reads[2].result(60)
+            assert time.monotonic() - begun < 15, "the one that was silent is asked last"
+            assert "h1" in sites.pids(), "it has not left"
+        finally:
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
+    assert [read.result().stdout.strip() for read in reads] == [str(MB)] * 3
+    assert "warning site-file-unanswered: executor 1 on" in (sites.folder / "server.log").read_text()
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_what_cannot_be_had_of_a_site_is_said_in_a_line(sites: Sites) -> None:

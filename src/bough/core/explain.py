@@ -30,6 +30,7 @@ from bough.core.records.attempts import Span
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.group_record import GroupRecord
 from bough.core.records.indexes.affinity_index import AffinityIndex, Unit, files_read
+from bough.core.records.task_record import TaskRecord
 from bough.core.state import State, TimerKind
 from bough.model.arrays.ranges import Ranges
 from bough.model.ids import ExecutorId, RecordId, number_of
@@ -73,11 +74,11 @@ def _reasons(state: State, record: Record, index: int) -> list[str]:
         return [*lines, *_given_back(record, index), *_asks_for_more(record, index, "this one has")]
     if reached == HELD:
         return [f"{name} is held: {_holder(record, index)}"]
-    lines = (
-        [*_no_room(state, record, name), *_data_elsewhere(state, record, index), *_estimate(state, record, index)]
-        if reached == READY
-        else _waiting(state, record, index, name)
-    )
+    if reached == READY:
+        lines = _no_room(state, record, index, name)
+        lines += [*_data_elsewhere(state, record, index), *_estimate(state, record, index)]
+    else:
+        lines = _waiting(state, record, index, name)
     return [*lines, *_given_back(record, index), *_asks_for_more(record, index)]
 
 
@@ -365,7 +366,7 @@ def _group_holds(group: GroupRecord) -> str:
     return f"{which} is held; release it with: bough release {f'{group.path}/*' if group.path else 'all'}"
 
 
-def _no_room(state: State, record: Record, name: str) -> list[str]:
+def _no_room(state: State, record: Record, index: int, name: str) -> list[str]:
     needs = record.spec.needs
     if state.stopping:
         return [f"{name} is ready, but the session is closing and starts nothing new"]
@@ -380,7 +381,8 @@ def _no_room(state: State, record: Record, name: str) -> list[str]:
         return [*lines, *_sites_of_other_pythons(state, needs.python)]
     if all(executor.draining or executor.away for executor in able):
         return [_none_stays(state, able, name), *_pilots_to_come(state, record)]
-    able = [executor for executor in able if not executor.away]
+    avoided = state.avoidable(record, record.avoid if isinstance(record, TaskRecord) else record.avoided.get(index, ()))
+    able = [executor for executor in able if not executor.away and executor.id not in avoided]
     admitted = [executor for executor in able if record.queue.named.admits(executor.site)]
     if reason := _held_by_queue(state, record, admitted) or _held_by_group(record):
         return [f"{name} is ready, but {reason}", *([] if admitted else _pilots_to_come(state, record))]

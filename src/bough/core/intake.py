@@ -47,6 +47,8 @@ Handler = Callable[..., None]
 
 NEVER: Seconds = -1.0  # when a task that failed is tried again
 _MOST_DOUBLED = 60  # times that a wait is doubled: a float holds no more than 1,023
+# failures after which nothing is tried again; NO_SPACE: what may find space somewhere is not asked this
+_IN_VAIN = frozenset({Cause.KILLED, Cause.CANCELLED, Cause.NO_SPACE})
 
 
 class Intake:
@@ -276,7 +278,8 @@ class Intake:
             )
         )
         executor = self._state.executors.get(span.executor.id)
-        if failure.cause is Cause.NO_SPACE and executor is not None and not executor.suspended:
+        is_full = failure.cause is Cause.NO_SPACE and not event.failure.site
+        if is_full and executor is not None and not executor.suspended:
             until = self._state.now + SPACE_REST
             self._record(facts.ExecutorSuspended(executor.id, until, "the disk for its files is full"))
         first = workflow.first_failure
@@ -784,7 +787,7 @@ def verdict(state: State, span: Span, index: int, failure: Failure) -> tuple[Fai
     record, now = span.record, state.now
     failures, losses = record.failures_of(index)
     limits = record.spec.limits
-    if failure.cause in {Cause.GIVEN_BACK, Cause.NO_SPACE}:
+    if failure.cause is Cause.GIVEN_BACK or (failure.cause is Cause.NO_SPACE and not failure.site):
         waits = failure.cause is Cause.NO_SPACE and not _is_another_open(state, span)
         return failure, latest(now + wait_for_space(span.attempt)) if waits else now
     if failure.site:
@@ -804,7 +807,7 @@ def verdict(state: State, span: Span, index: int, failure: Failure) -> tuple[Fai
         return msgspec.structs.replace(failure, message=message), NEVER
     if span.attempt <= failure.restarts:
         return failure, now  # a monitor wants it so, and no retry is used up
-    if failures >= limits.retries or failure.cause in {Cause.KILLED, Cause.CANCELLED}:
+    if failures >= limits.retries or failure.cause in _IN_VAIN:
         return failure, NEVER
     return failure, latest(now + limits.backoff * 2 ** min(failures, _MOST_DOUBLED))
 

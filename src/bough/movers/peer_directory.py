@@ -22,10 +22,10 @@ VALID: Final[Seconds] = 3600.0  # of a ticket
 SMALL: Final = 1 << 16  # bytes: what is smaller comes from the server, in less time than a connection takes
 READERS: Final = 8  # that an executor serves at once; the plan sends fewer
 SECRET: Final = 32  # bytes
-_SHUNNED: Final[Seconds] = 300.0  # for which a host is not sent to a peer that it could not reach
+SHUNNED: Final[Seconds] = 300.0  # for which a host is not sent to a peer that it could not reach
 _CUT_BY: Final = 2  # failures between different hosts of two sites, and no success, after which the sites are cut off
 _MOST_SHUNNED: Final = 10_000
-_UNREACHED: Final = "cannot be reached"  # as readers say it
+UNREACHED: Final = "cannot be reached"  # as readers say it
 
 
 class Reader(NamedTuple):
@@ -67,6 +67,10 @@ class PeerDirectory:
         """It does so no more."""
         self._serving.pop(number, None)
 
+    def serves(self, number: ExecutorId) -> bool:
+        """Whether an executor serves others."""
+        return number in self._serving
+
     def hint(self, source: ExecutorId, reader: ExecutorId, digest: bytes, until: Seconds) -> PeerHint:
         """How a reader asks a source, which serves, for a content."""
         peer = self._serving[source]
@@ -107,12 +111,12 @@ class PeerDirectory:
 
     def note_failure(self, reader: Reader, failed: FailedPeer, site: str, now: Seconds) -> None:
         """A reader did not get something of a source at a site."""
-        if _UNREACHED not in failed.reason:
+        if UNREACHED not in failed.reason:
             return
         if len(self._shunned) >= _MOST_SHUNNED:
             self._shunned.clear()
             self._cut.clear()
-        until = now + _SHUNNED
+        until = now + SHUNNED
         self._shunned[reader.host, failed.executor] = until
         _, others = self._cut.get((reader.site, site), (until, set()))
         self._cut[reader.site, site] = until, {*others, (reader.host, failed.executor)}

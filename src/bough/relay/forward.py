@@ -20,10 +20,10 @@ _LET_IN_WITHIN = 10.0  # seconds from the first packet until the server has let 
 _CUT_OFF = Refused("the relay has no connection to its server now", kind="PeerLost")
 
 
-class _End(asyncio.Protocol):
-    """One of two ends that are tied together."""
+class TiedEnd(asyncio.Protocol):
+    """One of two ends that are tied together: what comes at one leaves at the other."""
 
-    other: _End
+    other: TiedEnd
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -51,6 +51,11 @@ class _End(asyncio.Protocol):
         if self.other.transport is not None:
             self.other.transport.close()
 
+    def abort(self) -> None:
+        """Hang up at once."""
+        if self.transport is not None:
+            self.transport.abort()
+
     def read(self, *, on: bool) -> None:
         """Stop reading, or go on."""
         transport = self.transport
@@ -62,7 +67,7 @@ class _End(asyncio.Protocol):
             transport.pause_reading()
 
 
-class _ServerEnd(_End):
+class _ServerEnd(TiedEnd):
     """The channel's end. The server speaks first, to every peer; one that it speaks to again was let in."""
 
     def __init__(self, let_in: Callable[[], None]) -> None:
@@ -78,11 +83,11 @@ class _ServerEnd(_End):
         super().data_received(data)
 
 
-class ForwardedPeer(_End, HandshakeProtocol):
+class ForwardedPeer(TiedEnd, HandshakeProtocol):
     """The end of an executor, or of another relay: a stranger to us until the server speaks to it again."""
 
     def __init__(self, guests: ForwardedPeers, peer: str = "") -> None:
-        _End.__init__(self)
+        TiedEnd.__init__(self)
         HandshakeProtocol.__init__(self)
         self._guests = guests
         self._peer = peer
@@ -90,12 +95,12 @@ class ForwardedPeer(_End, HandshakeProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Open its channel, or say why there is none."""
         HandshakeProtocol.connection_made(self, transport)
-        _End.connection_made(self, transport)
+        TiedEnd.connection_made(self, transport)
         assert self.transport is not None
         line = self._guests.line
         if line is None or self.over.done():
             self._guests.sought_at = asyncio.get_running_loop().time()
-            self.other = _End()
+            self.other = TiedEnd()
             self.transport.write(bytes(frame(_CUT_OFF)))
             self.transport.close()
             return

@@ -4,7 +4,8 @@ The server does not know the executors behind a relay that shares out work. So t
 does for its own: it gives each a certificate and a secret, keeps who holds what (`member_contents`), and sends a reader
 to another member by the same plan (`spread_plan`) and with the same tickets. The server says what content an input has,
 and which peers outside have it; these come after the members. For policies that look at data, all that the members of
-a site hold counts as held by the relay.
+a site hold counts as held by the relay. When somebody outside wants some of it the server asks the relay whom to send
+him to: he asks members himself where he reaches them, else by a door of the relay's host (`member_doors`).
 
 Rules: the server is told once of what several members hold. Of members it hears nothing by their numbers. What a
 member says concerns its own host.
@@ -27,6 +28,7 @@ from bough.movers.peer_directory import READERS, SECRET, SMALL, VALID, PeerDirec
 from bough.movers.spread_plan import ORIGIN, Candidate, SpreadPlan
 from bough.relay.member_connections import MemberPeer
 from bough.relay.member_contents import Host, MemberContents, SiteChange
+from bough.relay.member_doors import MemberDoors
 from bough.relay.relay_executor import RelayExecutor
 from bough.transport.tls import fingerprint_of, new_certificate
 from bough.wire.file_messages import (
@@ -39,12 +41,16 @@ from bough.wire.file_messages import (
     FileLocated,
     FindPeers,
     ListShared,
+    NamePeers,
     OfferPeer,
     PeerHint,
     PeerIdentity,
+    PeersNamed,
 )
 
 _REPORTED: Final = 50_000  # contents in one report
+_NAMED: Final = 3  # members that one reader outside is told of
+_LOOKED_AT: Final = 64  # holders of a content
 
 
 class MemberSources:
@@ -54,10 +60,14 @@ class MemberSources:
         self,
         peers: Mapping[ExecutorId, MemberPeer],
         relay_executors: Callable[[], Iterable[RelayExecutor]],
+        doors: MemberDoors,
         clock: Callable[[], Seconds] | None = None,
     ) -> None:
         self._peers = peers
         self._relay_executors = relay_executors
+        self._doors = doors
+        self._named: dict[ExecutorId, int] = {}  # members to which readers outside were sent: when, by a count
+        self._namings = 0
         self._clock = clock or asyncio.get_running_loop().time
         self._directory = PeerDirectory()
         self._plan = SpreadPlan()
@@ -87,8 +97,11 @@ class MemberSources:
 
     def missing(self, peer: MemberPeer) -> None:
         """A member is disconnected: it reads nothing that we know of, and nobody is sent to it until it is back."""
-        self._directory.remove(peer.member.number)
-        self._plan.gone(peer.member.number)
+        number = peer.member.number
+        self._directory.remove(number)
+        self._plan.gone(number)
+        self._doors.shut(number)
+        self._named.pop(number, None)
 
     def lost(self, peer: MemberPeer) -> None:
         """A member is lost for good."""
@@ -121,6 +134,34 @@ class MemberSources:
         if peers:
             return FileLocated(find.request, find.digest, find.size, peers=peers)
         return replace(find, failed=[one for one in find.failed if one.executor not in self._peers])
+
+    def name(self, relay_executor: RelayExecutor, wanted: NamePeers) -> PeersNamed:
+        """Which members a reader outside shall ask: itself if it may reach them, and by a door of this host."""
+        digest, found = wanted.digest, self._holders_for(relay_executor, wanted)
+        reader, until, now = Reader(wanted.reader, wanted.site, wanted.host), time.time() + VALID, self._clock()
+        peers: list[PeerHint] = []
+        if wanted.direct:
+            reached = [one for one in found if self._directory.candidate(reader, one, now) is not None]
+            peers = [self._directory.hint(one, wanted.reader, digest, until) for one in reached[:_NAMED]]
+        if found and relay_executor.number not in wanted.failed and self._doors.serve(wanted.host):
+            hint = self._directory.hint(found[0], wanted.reader, digest, until)
+            way = self._doors.way_to(found[0], hint.address, hint.port)
+            if way is not None:
+                peers.append(replace(hint, executor=relay_executor.number, address=way.address, port=way.port))
+        for one in found[:_NAMED] if peers else ():
+            self._namings += 1
+            self._named[one] = self._namings
+        return PeersNamed(wanted.request, peers)
+
+    def _holders_for(self, relay_executor: RelayExecutor, wanted: NamePeers) -> list[ExecutorId]:
+        """Members that hold a content, those first that serve least, then those to whom nobody was sent for longest."""
+        failed, found = set(wanted.failed), list[ExecutorId]()
+        for host, members in self._contents.holders(wanted.digest):
+            if host.site == relay_executor.kind.site:
+                found += [one for one in members if one not in failed and self._directory.serves(one)][:1]
+            if len(found) >= _LOOKED_AT:
+                break
+        return sorted(found, key=lambda one: (self._plan.load(one), self._named.get(one, 0)))
 
     def _choose(self, peer: MemberPeer, digest: bytes, size: int, excluded: Iterable[ExecutorId]) -> list[PeerHint]:
         if size < SMALL or len(digest) != DIGEST:

@@ -63,6 +63,7 @@ from bough.wire.file_messages import (
     FilesKept,
     GetPiece,
     ListShared,
+    NamePeers,
     WorkDirectory,
 )
 from bough.wire.framing import KeptReports, News, frame, to_executor_frames
@@ -88,6 +89,7 @@ _PASSED_ON = (
     CheckContent,
     DropContent,
     ListShared,
+    NamePeers,
 )
 _start = attrgetter("start")
 _MOST_WRITTEN = 4 << 20  # bytes that tasks wrote, in one piece of news that was made of several

@@ -20,6 +20,7 @@ from bough import logs
 from bough.errors import UserError
 from bough.model.ids import ExecutorId, Seconds
 from bough.relay.member_connections import MemberConnection, MemberPeer, MessageRelay
+from bough.relay.member_doors import MemberDoors
 from bough.relay.member_sources import MemberSources
 from bough.relay.members import Member
 from bough.relay.relay_executor import MemberKind, RelayExecutor
@@ -53,6 +54,7 @@ from bough.wire.file_messages import (
     FindPeers,
     GetPiece,
     ListShared,
+    NamePeers,
     OfferFiles,
     OfferPeer,
     WantFile,
@@ -148,7 +150,8 @@ class WorkSharing:
         self._by_index: dict[int, MemberPeer] = {}
         self._indexes = itertools.count(1)
         self._waiting: dict[MemberConnection, ExecutorHello] = {}  # said hello before the server has said anything
-        self._sources = MemberSources(self._peers, lambda: self._relay_executors)
+        self._doors = MemberDoors()
+        self._sources = MemberSources(self._peers, lambda: self._relay_executors, self._doors)
         self._message_relay = MessageRelay(self._by_index.get, self._peers.get, self._sources.located)
         self._turns = RelayTurns(self._peers)
         self._looked = self._loop.time()
@@ -171,6 +174,7 @@ class WorkSharing:
     def linked(self, line: RelayLine, credentials: Access) -> None:
         """There is a line to the server."""
         self._line, self._credentials = line, credentials
+        self._doors.address = line.own_address
         for relay_executor in self._relay_executors:
             relay_executor.open_channel(line, credentials)
 
@@ -195,6 +199,7 @@ class WorkSharing:
 
     def close(self) -> None:
         """The relay ends: give everything back."""
+        self._doors.close()
         for relay_executor in self._relay_executors:
             relay_executor.distributor.abandon("its relay was ended")
             relay_executor.leave("its relay was ended")
@@ -403,6 +408,8 @@ class WorkSharing:
             self._dismiss(relay_executor, message)
         elif isinstance(message, CheckContent | DropContent | ListShared):
             self._sources.pass_down(relay_executor, message)
+        elif isinstance(message, NamePeers):
+            relay_executor.say(self._sources.name(relay_executor, message))
         else:
             self._message_relay.down(message)  # type: ignore[arg-type]
 

@@ -7,10 +7,13 @@ line on a channel of a line. Rule: all that is written within one round of the l
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Callable
 from typing import Any, cast
 
 from bough.errors import ProtocolError
+from bough.transport.own_addresses import LOOPBACK, reached_by_ssh
 from bough.wire.executor_messages import Heartbeat
 from bough.wire.framing import Frames, frame_list
 from bough.wire.relay_channels import (
@@ -208,6 +211,16 @@ class RelayLine(asyncio.Protocol):
         for channel in list(self._open.values()):
             channel.ended()
         self._on_lost(self._why)
+
+    @property
+    def own_address(self) -> str:
+        """Where this host is on the way to the other end, by a forwarded socket where SSH came; empty: unknown."""
+        sock = self._transport.get_extra_info("socket") if self._transport is not None else None
+        if sock is None:
+            return ""
+        if sock.family != socket.AF_UNIX:
+            return str(sock.getsockname()[0])
+        return reached_by_ssh() if "SSH_CONNECTION" in os.environ else LOOPBACK
 
     def pause_writing(self) -> None:
         """The other end does not read as fast as this one speaks."""

@@ -15,12 +15,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from bough.model.bounds import Count, Digest, Duration, FilePath, Name, Text, Whole, Word
+from bough.model.bounds import ContentDigest, Count, Digest, Duration, FilePath, Name, Text, Whole, Word
 from bough.model.ids import ExecutorId, RecordId, Seconds, SpanId
 
 PIECE = 1 << 20  # bytes of a file that travel in one message
 DIGEST = 32  # bytes of a content's digest
 MOST_PEERS = 16  # named for one content
+MOST_FAILED = 1000  # that did not give one
 MOST_GATHERED = 1000  # tasks whose outputs travel in one message
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Ticket = Annotated[bytes, Meta(min_length=32, max_length=32)]
@@ -109,13 +110,17 @@ class SeeSiteFile(msgspec.Struct, frozen=True, array_like=True, tag="see"):
 
 
 class SiteFileSeen(msgspec.Struct, frozen=True, array_like=True, tag="seen"):
-    """The answer to `SeeSiteFile`: the content that is there now, which the cache has; `error`: it cannot be had."""
+    """The answer to `SeeSiteFile`: the content that is there now, which the cache has; `error`: it cannot be had.
+
+    `comes`: it is there and is being read, the answer follows; `size` is what it has then, 0 if that is not known.
+    """
 
     request: Count
     digest: Digest = b""
     size: Count = 0
     folder: bool = False  # the content is the archive of a folder
     error: Text = ""
+    comes: bool = False
 
 
 class FailedPeer(msgspec.Struct, frozen=True, array_like=True):
@@ -132,7 +137,29 @@ class FindPeers(msgspec.Struct, frozen=True, array_like=True, tag="find"):
     request: Count
     digest: Digest
     size: Count
-    failed: Annotated[list[FailedPeer], Meta(max_length=1000)] = []
+    failed: Annotated[list[FailedPeer], Meta(max_length=MOST_FAILED)] = []
+
+
+class NamePeers(msgspec.Struct, frozen=True, array_like=True, tag="name"):
+    """To a relay that shares out work: somebody outside wants a content; which of yours that have it shall he ask?
+
+    The answer is `PeersNamed`.
+    """
+
+    request: Count
+    digest: ContentDigest
+    reader: ExecutorId  # for whom the tickets are
+    site: Name
+    host: Name  # where it is
+    failed: Annotated[list[ExecutorId], Meta(max_length=MOST_FAILED)] = []  # that did not give it; you: by your doors
+    direct: bool = True  # it may reach them; False: only by the doors of the relay
+
+
+class PeersNamed(msgspec.Struct, frozen=True, array_like=True, tag="named"):
+    """The answer to `NamePeers`: members under their own numbers, and what is reached by the relay under that one's."""
+
+    request: Count
+    peers: Annotated[list[PeerHint], Meta(max_length=MOST_PEERS)] = []
 
 
 class OfferPeer(msgspec.Struct, frozen=True, array_like=True, tag="peer"):
@@ -288,6 +315,7 @@ FilesToExecutor = (
     | InputsAnnounced
     | DropContent
     | SeeSiteFile
+    | NamePeers
 )
 FilesToServer = (
     WantFile
@@ -299,5 +327,6 @@ FilesToServer = (
     | OfferPeer
     | CacheReport
     | SiteFileSeen
+    | PeersNamed
     | PutPiece  # from clients
 )

@@ -11,6 +11,7 @@ from bough.testing.builders import array, executor, limits, needs, task
 from tests.unit.core.core_bench import BOOM, Bench
 
 FULL = Failure(Cause.NOT_STARTED, "no space left", site=True)
+TOO_SMALL = Failure(Cause.NO_SPACE, "it needs more than the 8 MB of /x", site=True)
 DIED = Failure(Cause.LOST, "the worker died")
 
 
@@ -168,3 +169,28 @@ def test_big_tasks_that_could_go_nowhere_else_stay_where_they_failed() -> None:
     bench.submit(task(1, needs=needs(4)))
     bench.fail(1, 0, DIED)
     assert host_of(bench, 1) == 1
+
+
+def test_a_place_whose_disk_is_too_small_is_left_for_good_and_does_not_rest() -> None:
+    bench = two_places()
+    bench.submit(task(1), task(2))
+    bench.fail(1, 0, TOO_SMALL)
+    assert not bench.machine.state.executors[1].suspended
+    bench.wait(60)
+    assert bench.state(1) == "ready", "the other place is busy"
+    lines = bench.machine.explain(1)
+    assert "the executor is busy" in lines[0], "the one with the small disk is idle, and does not count"
+    assert any("for want of space: it needs more than the 8 MB of /x" in line for line in lines)
+    bench.end(2)
+    assert host_of(bench, 1) == 2
+    bench.end(1)
+    assert bench.record(1).failures_of(0) == (0, 0)
+
+
+def test_where_every_disk_is_too_small_it_fails_and_no_retry_is_spent_on_that() -> None:
+    bench = two_places()
+    bench.submit(task(1, limits=limits(retries=5)))
+    bench.fail(1, 0, TOO_SMALL)
+    bench.fail(1, 0, TOO_SMALL)
+    assert bench.state(1) == "failed"
+    assert bench.failure(1).message == TOO_SMALL.message

@@ -9,6 +9,7 @@ import pytest
 
 from bough.model.ids import ExecutorId
 from bough.movers.peer_directory import SMALL
+from bough.relay.member_doors import Way
 from bough.relay.member_sources import MemberSources
 from bough.wire.file_messages import (
     CacheReport,
@@ -19,6 +20,7 @@ from bough.wire.file_messages import (
     FindPeers,
     ListShared,
     MovedContent,
+    NamePeers,
     OfferPeer,
     PeerHint,
     PeerIdentity,
@@ -29,6 +31,19 @@ X = b"x" * 32
 SIZE = SMALL * 3
 RELAY = 7
 OUTSIDE = PeerHint(ExecutorId(90), "10.0.0.90", 1, "f", 0.0, b"t" * 32)
+
+
+class Doors:
+    """Doors of a relay, which are none; who reads at another host finds them all the same."""
+
+    def shut(self, number: ExecutorId) -> None:
+        """They are none."""
+
+    def serve(self, host: str) -> bool:
+        return host != "nowhere"
+
+    def way_to(self, number: ExecutorId, address: str, port: int) -> Way:
+        return Way("10.0.1.1", 5000 + number)
 
 
 class Site:
@@ -45,7 +60,8 @@ class Site:
             distributor=SimpleNamespace(members=members),
         )
         self.peers: dict[ExecutorId, Any] = {}
-        self.sources = MemberSources(self.peers, lambda: [self.server], lambda: self.now)
+        self.doors = Doors()
+        self.sources = MemberSources(self.peers, lambda: [self.server], self.doors, lambda: self.now)  # type: ignore[arg-type]
         for number in range(101, 101 + count):
             self.peers[ExecutorId(number)] = peer = self.member(number)
             members[number] = peer
@@ -230,3 +246,38 @@ def test_what_the_server_says_of_contents_goes_to_those_who_have_them(site: Site
     site.reports(103, shared=True)
     site.sources.pass_down(site.server, ListShared())
     assert [ListShared() in site.peer(number).sent for number in (101, 102, 103)] == [False, False, True]
+
+
+def named(site: Site, failed: tuple[int, ...] = (), *, direct: bool = True, host: str = "far") -> list[PeerHint]:
+    """Whom a reader outside, number 33 of the server, is told to ask."""
+    wanted = NamePeers(1, X, ExecutorId(33), "other", host, [ExecutorId(one) for one in failed], direct)
+    return site.sources.name(site.server, wanted).peers
+
+
+def test_who_is_outside_is_told_of_members_and_of_a_door_with_tickets_that_they_admit(site: Site) -> None:
+    site.has(101)
+    direct, by_door = named(site)
+    assert (direct.executor, direct.address, direct.port) == (101, "10.0.0.101", 4000)
+    assert (by_door.executor, by_door.address, by_door.port) == (RELAY, "10.0.1.1", 5101)
+    assert direct.fingerprint == by_door.fingerprint
+    (identity,) = site.peer(101).sent
+    for hint in (direct, by_door):
+        assert is_admitted(identity.secret, AskContent(X, 0, SIZE, ExecutorId(33), hint.until, hint.ticket), hint.until)
+
+
+def test_who_does_not_reach_members_is_told_of_the_door_only_and_who_does_not_reach_that_of_members(site: Site) -> None:
+    site.has(101)
+    assert [one.executor for one in named(site, direct=False)] == [RELAY]
+    assert [one.executor for one in named(site, (RELAY,))] == [101]
+    assert [one.executor for one in named(site, host="nowhere")] == [101]
+    assert named(site, (101,)) == []
+
+
+def test_readers_outside_are_spread_over_the_members_that_have_it(site: Site) -> None:
+    for number in (101, 102, 103):
+        site.has(number)
+    site.peers[ExecutorId(104)] = site.member(104)
+    assert site.wants(104)[0] == 101  # who serves a member is asked last
+    assert [one.executor for one in named(site)] == [102, 103, 101, RELAY]
+    site.sources.missing(site.peer(102))
+    assert [one.executor for one in named(site)] == [103, 101, RELAY]

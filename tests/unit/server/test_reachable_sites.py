@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
 
+from bough.model.events.news import BytesMoved
+from bough.model.ids import ExecutorId
+from bough.server.files import relay_sources
 from bough.server.files.peer_sources import PeerSources
-from bough.wire.file_messages import CacheReport, FailedPeer, MovedContent, OfferPeer
+from bough.wire.file_messages import (
+    CacheReport,
+    CheckContent,
+    FailedPeer,
+    MovedContent,
+    NamePeers,
+    OfferPeer,
+    PeerHint,
+    PeersNamed,
+)
 
 DIGEST, OTHER = b"d" * 32, b"o" * 32
 SIZE = 1 << 20
@@ -22,12 +35,14 @@ class Sites:
         self.max_transfers: dict[str, int] = {}
         self.said: list[object] = []
         self.peers = {number: self._peer(number) for number in (1, 2, 3, 4)}
-        holders = [SimpleNamespace(site="b", host=f"host{number}", executors=(number,)) for number in (3, 4)]
+        self.holders = [SimpleNamespace(site="b", host=f"host{number}", executors=(number,)) for number in (3, 4)]
         shell = SimpleNamespace(
-            loop=SimpleNamespace(time=lambda: self.now),
+            loop=SimpleNamespace(
+                time=lambda: self.now, create_future=lambda: asyncio.get_running_loop().create_future()
+            ),
             peers=SimpleNamespace(executors=self.peers),
             queries=SimpleNamespace(
-                holders_of=lambda _: holders,
+                holders_of=lambda _: self.holders,
                 store_has=lambda *_: False,
                 max_transfers=lambda site: self.max_transfers.get(site, 0),
             ),
@@ -43,9 +58,12 @@ class Sites:
         return SimpleNamespace(number=number, hello=hello, connection=connection, is_relay=False)
 
     def hints(self, reader: int, digest: bytes = DIGEST) -> set[int]:
-        found = {hint.executor for hint in self.sources.hints(self.peers[reader], digest, SIZE)}
+        found = {hint.executor for hint in self.ask(reader, digest)}
         self.sources.reported(self.peers[reader], CacheReport(ended=[digest]))
         return found
+
+    def ask(self, reader: int, digest: bytes = DIGEST, failed: tuple[FailedPeer, ...] = ()) -> list[PeerHint]:
+        return asyncio.run(self.sources.hints(self.peers[reader], digest, SIZE, failed))
 
     def failed(self, reader: int, source: int) -> None:
         report = CacheReport(failed=[(DIGEST, FailedPeer(source, reason=UNREACHED))])
@@ -92,7 +110,82 @@ def test_peers_of_the_own_site_are_named_all_the_same(sites: Sites) -> None:
 
 def test_a_site_says_how_many_contents_come_from_it_at_a_time(sites: Sites) -> None:
     sites.max_transfers["b"] = 1
-    assert sites.sources.hints(sites.peers[1], DIGEST, SIZE)
-    assert not sites.sources.hints(sites.peers[2], OTHER, SIZE)  # which 1 is not getting
+    assert sites.ask(1, DIGEST)
+    assert not sites.ask(2, OTHER)  # which 1 is not getting
     sites.sources.reported(sites.peers[1], CacheReport(ended=[DIGEST]))
-    assert sites.sources.hints(sites.peers[2], OTHER, SIZE)
+    assert sites.ask(2, OTHER)
+
+
+class Relay:
+    """A relay at site b in the place of executors 3 and 4; what it was asked. It names members 901 and 902."""
+
+    def __init__(self, sites: Sites) -> None:
+        self.asked: list[NamePeers] = []
+        self.checked: list[bytes] = []
+        self.answers = True
+        self.sites = sites
+        del sites.peers[4]
+        self.peer = sites.peers[3]
+        self.peer.is_relay = True
+        self.peer.connection.send = self.hear
+        sites.holders[:] = [SimpleNamespace(site="b", host="host3", executors=(3,))]
+        sites.sources.gone(3)  # type: ignore[arg-type] -- as an executor
+        sites.sources.gone(4)  # type: ignore[arg-type]
+        sites.sources.reported(self.peer, CacheReport(added=[(DIGEST, SIZE)]))
+
+    def hear(self, message: NamePeers | CheckContent) -> None:
+        if isinstance(message, CheckContent):
+            self.checked.append(message.digest)
+            return
+        self.asked.append(message)
+        if self.answers:
+            named = [901, 902] if message.direct else []
+            hints = [PeerHint(one, "10.0.9.1", 1, "f", 9e9, b"t" * 32) for one in (*named, 3)]  # type: ignore[arg-type]
+            self.sites.sources.named(self.peer, PeersNamed(message.request, hints))
+            self.sites.sources.named(self.sites.peers[2], PeersNamed(message.request))  # it is not for him to say
+
+
+def test_a_relay_names_who_of_those_behind_it_is_asked(sites: Sites) -> None:
+    relay = Relay(sites)
+    assert [hint.executor for hint in sites.ask(1)] == [901, 902, 3]
+    (asked,) = relay.asked
+    assert (asked.digest, asked.reader, asked.site, asked.host, asked.direct) == (DIGEST, 1, "a", "host1", True)
+
+
+def test_where_members_are_not_reached_readers_of_that_site_are_sent_to_doors_for_a_while(sites: Sites) -> None:
+    relay = Relay(sites)
+    sites.ask(1)
+    unreached = FailedPeer(901, reason=UNREACHED)  # type: ignore[arg-type]
+    assert [hint.executor for hint in sites.ask(1, failed=(unreached,))] == [3]
+    assert sites.hints(2) - {1} == {3}  # and 1, who is getting it
+    assert relay.asked[1].failed == []  # it may be reached by a door
+    gone = FailedPeer(902, reason="it does not have the content")  # type: ignore[arg-type]
+    sites.ask(1, failed=(unreached, gone))
+    assert relay.asked[-1].failed == [902]
+    sites.now = 301.0
+    assert {901, 902, 3} <= sites.hints(2)
+
+
+def test_a_relay_whose_door_failed_or_that_says_nothing_is_no_source(
+    sites: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relay = Relay(sites)
+    assert sites.ask(1, failed=(FailedPeer(3, reason=UNREACHED),)) == []  # type: ignore[arg-type]
+    assert not relay.asked
+    sites.sources.reported(sites.peers[1], CacheReport(ended=[DIGEST]))
+    monkeypatch.setattr(relay_sources, "_ANSWER", 0.01)
+    relay.answers = False
+    assert sites.ask(2) == []
+    assert len(relay.asked) == 1
+
+
+def test_what_members_gave_and_what_was_wrong_with_it_is_the_relays(sites: Sites) -> None:
+    relay = Relay(sites)
+    sites.ask(1)
+    report = CacheReport(
+        moved=[MovedContent(DIGEST, 901, SIZE, 1.0)],  # type: ignore[arg-type]
+        failed=[(DIGEST, FailedPeer(902, corrupt=True, reason="it sent something else"))],  # type: ignore[arg-type]
+    )
+    sites.sources.reported(sites.peers[1], report)
+    assert BytesMoved(ExecutorId(1), "host3", SIZE, 1.0) in sites.said
+    assert relay.checked == [DIGEST]

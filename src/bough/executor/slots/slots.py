@@ -21,6 +21,7 @@ from bough.executor.files.staging.staging import Staging
 from bough.executor.host.descriptors import Descriptors
 from bough.executor.host.devices import DevicePool, Gpus
 from bough.executor.host.processes import adopt_orphans, children, group_memory, kill
+from bough.executor.host.small_disks import SmallDisks
 from bough.executor.reports import MOST_INLINE, Reports, inlined
 from bough.executor.slots.backlog import (
     Backlog,
@@ -130,6 +131,7 @@ class Slots:
         self._slots: dict[int, WorkerSlot] = {}
         self._generations: dict[int, int] = {}
         self._reaper = Reaper()
+        self._small_disks = SmallDisks()
         self._hands = 0
         self._leaving = False
         self._watching: Watching | None = None  # made when the first watched task is there
@@ -594,8 +596,8 @@ class Slots:
         """Make space if a task failed for want of it; if space was made while it ran, that was why it failed."""
         failure, detail = news.failure, news.detail
         if failure.cause is Cause.NO_SPACE:
-            self._staging.make_space(slot)
-        elif (
+            return replace(news, failure=self._for_want_of_space(slot, news))
+        if (
             failure.cause in {Cause.EXIT, Cause.MISSING_OUTPUT}
             and detail is not None
             and detail.staged is not None
@@ -604,6 +606,19 @@ class Slots:
             why = f"the disk was full while it ran: {failure.message}"
             return replace(news, failure=Failure(Cause.NO_SPACE, why))
         return news
+
+    def _for_want_of_space(self, slot: WorkerSlot, news: WorkFailed) -> Failure:
+        """Make space where a task had none; if that cannot help, this host is too small for it."""
+        failure, detail = news.failure, news.detail
+        began = detail.started if detail is not None else 0.0
+        alone = not any(other.held for other in self._slots.values() if other is not slot)
+        shortage = self._staging.make_space(slot, (news.span, news.index), began, alone=alone)
+        found = (locate(held, None, news.index) for held in slot.held if held.run.span == news.span)
+        task = next((place[1:3] for place in found if place is not None), None)
+        why = self._small_disks.why_too_small(task, shortage) if task is not None else ""
+        if not why:
+            return failure
+        return replace(failure, message=f"{why}; {failure.message}", site=True)
 
     def _release(self, slot: WorkerSlot) -> None:
         if slot.needs is not None:

@@ -62,6 +62,7 @@ from bough.wire.file_messages import (
     MadeFile,
     OfferFiles,
     OfferPeer,
+    PeersNamed,
     PutPiece,
     SiteFileSeen,
     UrlState,
@@ -151,8 +152,8 @@ class FileRequests:
             case WriteBack():
                 self._begin(executor.connection, self._write_back(executor, message))
             case FindPeers():
-                self._find_peers(executor, message)
-            case OfferPeer() | CacheReport() | SiteFileSeen():
+                self._begin(executor.connection, self._find_peers(executor, message))
+            case OfferPeer() | CacheReport() | SiteFileSeen() | PeersNamed():
                 self._hear_of_contents(executor, message)
             case FilePiece():
                 waiting = self._pieces.pop((executor.connection, message.request, message.offset), None)
@@ -162,7 +163,9 @@ class FileRequests:
                 return False
         return True
 
-    def _hear_of_contents(self, executor: ExecutorPeer, message: OfferPeer | CacheReport | SiteFileSeen) -> None:
+    def _hear_of_contents(
+        self, executor: ExecutorPeer, message: OfferPeer | CacheReport | SiteFileSeen | PeersNamed
+    ) -> None:
         """An executor says what others can have of it."""
         match message:
             case OfferPeer():
@@ -171,6 +174,8 @@ class FileRequests:
                 self._sources.reported(executor, message)
             case SiteFileSeen():
                 self.site_files.seen(executor, message)
+            case PeersNamed():
+                self._sources.named(executor, message)
 
     def put(self, client: ClientPeer, message: PutPiece) -> None:
         """Take a piece of a file that commands will read."""
@@ -270,7 +275,7 @@ class FileRequests:
         await files.refer(task.run, [digest], temporary=temporary)
         self.inputs.identify(task.run, [(want.path, digest, size)])
         fresh = not self._shell.queries.uses_caches
-        peers = [] if fresh or is_there else self._sources.hints(executor, digest, size)
+        peers = [] if fresh or is_there else await self._sources.hints(executor, digest, size)
         wanted = self._shell.queries.waiting_readers(digest)
         return FileLocated(want.request, digest, size, peers=peers, wanted=wanted, fresh=fresh)
 
@@ -332,8 +337,8 @@ class FileRequests:
         for holder in queries.holders_of(digest):
             for number in holder.executors:
                 peer = self._shell.peers.executors.get(ExecutorId(number))
-                if peer is not None and (not peer.is_relay or (peer is executor and size >= SMALL)):
-                    return True  # of what is behind a relay, those behind the same one serve each other
+                if peer is not None and (not peer.is_relay or (size >= SMALL and self._sources.can_give(peer))):
+                    return True  # what is behind a relay only peers give, and only what is not small
         return False
 
     # --- inputs of tasks that may come -------------------------------------------------------------
@@ -434,9 +439,9 @@ class FileRequests:
             return False
         return True
 
-    def _find_peers(self, executor: ExecutorPeer, find: FindPeers) -> None:
+    async def _find_peers(self, executor: ExecutorPeer, find: FindPeers) -> None:
         """Others for a reader whose sources have failed."""
-        peers = self._sources.hints(executor, find.digest, find.size, find.failed)
+        peers = await self._sources.hints(executor, find.digest, find.size, find.failed)
         executor.connection.send(FileLocated(find.request, find.digest, find.size, peers=peers))
 
     async def _bring_in(self, task: TaskOnExecutor, path: str) -> bytes:

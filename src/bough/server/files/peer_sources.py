@@ -5,8 +5,8 @@ certificate and a ticket made with that secret. `spread_plan` decides who reads 
 and how fast bytes travel, goes to the core's index of data, from which holders are known.
 
 Rules: what the shared store of a site has is not taken from other sites. A copy that was found wrong is checked by its
-holder, who drops it if it is. Of a relay that shares out work the executors behind it read from others; they serve
-each other (`relay/member_sources`) and nobody else.
+holder, who drops it if it is. The executors behind a relay that shares out work are not known here: when the relay is a
+source, it says which of them the reader shall ask (`relay/member_sources`).
 """
 
 from __future__ import annotations
@@ -14,18 +14,29 @@ from __future__ import annotations
 import ipaddress
 import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from bough import logs
 from bough.model.events.news import BytesMoved, CacheChanged, HeldContent
 from bough.model.ids import ExecutorId
-from bough.movers.peer_directory import READERS, SECRET, SMALL, VALID, PeerDirectory, Reader, Serving
+from bough.movers.peer_directory import (
+    READERS,
+    SECRET,
+    SMALL,
+    UNREACHED,
+    VALID,
+    PeerDirectory,
+    Reader,
+    Serving,
+)
 from bough.movers.spread_plan import Candidate, SpreadPlan
+from bough.server.files.relay_sources import RelaySources
 from bough.server.peers import ExecutorPeer
 from bough.server.turns.shell import Shell
 from bough.wire.file_messages import (
     DIGEST,
+    MOST_PEERS,
     CacheReport,
     CheckContent,
     FailedPeer,
@@ -33,6 +44,7 @@ from bough.wire.file_messages import (
     OfferPeer,
     PeerHint,
     PeerIdentity,
+    PeersNamed,
 )
 
 _ORIGIN: Final = "origin"
@@ -45,6 +57,7 @@ class PeerSources:
         self._shell = shell
         self._directory = PeerDirectory(shell.queries.max_transfers)
         self._plan = SpreadPlan()
+        self._relays = RelaySources(shell)
 
     # --- who serves --------------------------------------------------------------------------------
 
@@ -68,8 +81,13 @@ class PeerSources:
 
     def gone(self, executor: ExecutorId) -> None:
         """An executor disconnected."""
+        self._relays.gone(executor)
         self._directory.remove(executor)
         self._plan.gone(executor)
+
+    def can_give(self, executor: ExecutorPeer) -> bool:
+        """Whether others can have from an executor, or from those behind it, what is said to be there."""
+        return not executor.is_relay or self._relays.has(executor.number)
 
     def can_hold(self, executor: ExecutorPeer) -> bool:
         """Whether others can have what an executor's host holds: from itself, or through the server."""
@@ -77,7 +95,7 @@ class PeerSources:
 
     # --- who reads from whom -----------------------------------------------------------------------
 
-    def hints(
+    async def hints(
         self, executor: ExecutorPeer, digest: bytes, size: int, failed: Collection[FailedPeer] = ()
     ) -> list[PeerHint]:
         """The peers that a reader is sent to, the best first; none: the server."""
@@ -85,25 +103,44 @@ class PeerSources:
             return []
         for one in failed:
             self._note_failure(executor, digest, one)
-        excluded = {one.executor for one in failed}
-        reader, now = _reader(executor), self._shell.loop.time()
+        excluded, until = {one.executor for one in failed}, time.time() + VALID
+        while True:
+            found = self._choose(_reader(executor), digest, excluded)
+            hints: list[PeerHint] = []
+            for number in map(ExecutorId, found):
+                if not self._relays.has(number):
+                    hints.append(self._directory.hint(number, executor.number, digest, until))
+                elif named := await self._relays.ask(number, _reader(executor), digest, failed):
+                    hints += named
+                else:
+                    excluded.add(number)
+            if executor.number not in self._shell.peers.executors:
+                return []  # it has left meanwhile, and reads nothing
+            if not found or found[0] not in excluded:
+                return hints[:MOST_PEERS]
+
+    def _choose(self, reader: Reader, digest: bytes, excluded: Collection[ExecutorId]) -> Sequence[int]:
+        now = self._shell.loop.time()
         near_only = self._shell.queries.store_has(reader.site, digest)
-        found = self._plan.choose(
+        return self._plan.choose(
             digest,
             reader.number,
             (one for one in self._holders(reader, digest) if one.link is None or not near_only),
             lambda other: self._directory.candidate(reader, ExecutorId(other), now, near_only=near_only),
             excluded,
         )
-        until = time.time() + VALID
-        return [self._directory.hint(ExecutorId(number), reader.number, digest, until) for number in found]
+
+    def named(self, executor: ExecutorPeer, message: PeersNamed) -> None:
+        """A relay says which of those behind it a reader shall ask."""
+        self._relays.named(executor.number, message)
 
     def _holders(self, reader: Reader, digest: bytes) -> Iterator[Candidate]:
         """Executors of the hosts that hold a content; those on the reader's host share its cache, which has it not."""
         now = self._shell.loop.time()
         for holder in self._shell.queries.holders_of(digest):
-            if reader.is_relay or (holder.site, holder.host) != (reader.site, reader.host):
-                for number in holder.executors:
+            is_own = not reader.is_relay and (holder.site, holder.host) == (reader.site, reader.host)
+            for number in holder.executors:
+                if not is_own or self._relays.has(ExecutorId(number)):
                     found = self._directory.candidate(reader, ExecutorId(number), now)
                     if found is not None:
                         yield found
@@ -124,8 +161,12 @@ class PeerSources:
             added = tuple(HeldContent(digest, size) for digest, size in report.added if len(digest) == DIGEST)
             removed = tuple(digest for digest in report.removed if len(digest) == DIGEST)
             news(CacheChanged(executor.number, added, removed, report.whole, report.shared))
+        if executor.is_relay and report.added and not self._relays.has(executor.number):
+            self._relays.add(executor.number)
+            site, host = executor.hello.site, executor.hello.host
+            self._directory.add(executor.number, Serving("", 0, "", b"", site, host, is_loopback=False))
         for moved in report.moved:
-            peer = self._shell.peers.executors.get(moved.source)
+            peer = self._shell.peers.executors.get(self._relays.relay_of(moved.source))
             source = peer.hello.host if peer is not None else _ORIGIN if not moved.source else ""
             if peer is not None:
                 self._directory.note_success(executor.hello.site, peer.hello.site)
@@ -133,7 +174,7 @@ class PeerSources:
                 news(BytesMoved(executor.number, source, moved.size, moved.seconds))
 
     def _note_failure(self, reader: ExecutorPeer, digest: bytes, failed: FailedPeer) -> None:
-        source = self._shell.peers.executors.get(failed.executor)
+        source = self._shell.peers.executors.get(self._relays.relay_of(failed.executor))
         if failed.corrupt:
             logs.warning(
                 "copy-corrupt",
@@ -141,6 +182,9 @@ class PeerSources:
             )
             if source is not None:
                 source.connection.send(CheckContent(digest))
+        elif source is not None and source.number != failed.executor:
+            if UNREACHED in failed.reason:
+                self._relays.note_unreached(reader.hello.site, source.hello.site)
         elif source is not None:
             self._directory.note_failure(_reader(reader), failed, source.hello.site, self._shell.loop.time())
 

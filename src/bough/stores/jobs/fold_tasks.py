@@ -88,7 +88,7 @@ class TaskFold:
         """An attempt failed; the core may retry the task."""
         if fact.retry_at >= 0 and self._others(row, fact.span):
             attempt = self._attempt(row, fact.span, fact.attempt)
-            attempt.state, attempt.ended = _ended_as(fact.failure), now
+            attempt.state, attempt.ended = _ended_as(fact), now
             put_failure(attempt, fact.failure)
             self._continue_elsewhere(row)
             return
@@ -100,7 +100,7 @@ class TaskFold:
         self._tables.put_staging(row.id, 0, row.attempt, fact.detail)
         put_failure(row, fact.failure)
         attempt = self._attempt(row, fact.span, row.attempt)
-        attempt.state = _ended_as(fact.failure)
+        attempt.state = _ended_as(fact)
         attempt.started, attempt.ended = row.started, row.ended
         put_failure(attempt, fact.failure)
         if fact.retry_at >= 0:
@@ -252,11 +252,14 @@ def first_state(waits: int) -> str:
     return "waiting" if waits else "ready"
 
 
-def _ended_as(failure: Failure) -> str:
+def _ended_as(fact: ElementFailed) -> str:
     """The state of an attempt that a failure ended."""
-    if failure.cause is Cause.LOST:
+    cause = fact.failure.cause
+    if cause is Cause.LOST:
         return "lost"
-    return "given back" if failure.cause in {Cause.GIVEN_BACK, Cause.NO_SPACE} else "failed"
+    if cause is Cause.NO_SPACE:  # for want of a disk that is big enough it fails for good
+        return "given back" if fact.retry_at >= 0 else "failed"
+    return "given back" if cause is Cause.GIVEN_BACK else "failed"
 
 
 def enter(row: TaskRow, state: str) -> None:
@@ -356,7 +359,7 @@ class ArrayRangeFold:
         span = self._tables.open.get(fact.span)
         fold, index = self._tables.array(row), fact.index
         if fact.retry_at >= 0 and span and self._others(row, fact.span, index):
-            self._end_attempt(span, index, now, _ended_as(fact.failure), failure=fact.failure)
+            self._end_attempt(span, index, now, _ended_as(fact), failure=fact.failure)
             self._promote(row, index)
             return
         fold.move(index, index + 1, moves.WAIT if fact.retry_at >= 0 else moves.FAIL)
@@ -371,7 +374,7 @@ class ArrayRangeFold:
         put_failure(element, fact.failure)
         attempt = AttemptRow(
             row.id, index, fact.attempt, fact.executor or None, host, span.placed if span else None,
-            element.started, element.ended, _ended_as(fact.failure), span=fact.span,
+            element.started, element.ended, _ended_as(fact), span=fact.span,
         )  # fmt: skip
         put_failure(attempt, fact.failure)
         self._tables.put_attempt(attempt)

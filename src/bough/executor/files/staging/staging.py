@@ -56,10 +56,11 @@ from bough.executor.files.transfers.transfer_protocol import (
 from bough.executor.files.transfers.transfer_protocol import ListShared as ListStore
 from bough.executor.host.descriptors import Descriptors
 from bough.executor.host.disk_space_wait import is_full
+from bough.executor.host.small_disks import Shortage, spaces_of
 from bough.executor.worker_protocol import InputsStaged, OutputsStored, StageInputs
 from bough.model.events.news import WorkFailed, WorkStopped, WorkSucceeded
 from bough.model.files import is_remote, is_url, site_file
-from bough.model.ids import ExecutorId, RecordId, SpanId
+from bough.model.ids import ExecutorId, RecordId, Seconds, SpanId
 from bough.model.sites.resources import show_bytes
 from bough.movers.peer_directory import SMALL
 from bough.private import remove_tree
@@ -386,7 +387,10 @@ class Staging:
 
     def _see_site_file(self, message: SeeSiteFile) -> None:
         """Another site reads a file of this one's storage: have it in the cache, from where others take it."""
-        request = SiteFileRequest(message.request, message.name)
+        number = message.request
+        request = SiteFileRequest(
+            number, message.name, lambda size: self._say(SiteFileSeen(number, size=max(0, size), comes=True))
+        )
         if not site_file(message.name)[0]:
             self._fail(request, f"{message.name} is no file of a site")
             return
@@ -414,19 +418,31 @@ class Staging:
             if self._contents.cache.is_pinned(digest):
                 self._dropped.add(digest)
 
-    def make_space(self, worker: StagingWorker) -> None:
+    def make_space(self, worker: StagingWorker, element: tuple[int, int], began: Seconds, *, alone: bool) -> Shortage:
         """A worker's task ended because the disk is full: what no running task has may come again.
 
-        That is what this task had, too, and what was brought early.
+        That is what this task had, too, and what was brought early. `began`: 0 if it did not.
         """
-        if self._contents.cache is None:
-            return
+        now, cache, request = time.time(), self._contents.cache, self._newest.get(worker)
+        if request is None or request.element != element:
+            request = None
+        began = began or (request.begun if request is not None else now - _SHORT)
+        if cache is None:
+            return Shortage(0, spaces_of([(self._folder.folder, 0)]), began, now, alone=alone, evicted=0)
         self._unpin(worker)
         for early in (*self._placed.values(), *self._announced.values()):
             self._drop_request(early)
         self._placed.clear()
         self._announced.clear()
-        self._contents.cache.make_space(b"")
+        own = request.sizes if request is not None else {}
+        before = sum(size for digest, size in cache.contents().items() if digest not in own)
+        cache.make_space(b"")
+        there = cache.contents()
+        evicted = before - sum(size for digest, size in there.items() if digest not in own)
+        held = sum(size for digest, size in own.items() if digest in there)  # an output of another task, for readers
+        disks = spaces_of([(self._folder.folder, 0), (cache.folder, held)])
+        size = request.size if request is not None else 0
+        return Shortage(size, disks, began, now, alone=alone, evicted=max(0, evicted))
 
     def _is_short_of_space(self) -> bool:
         """Whether the disk was full a moment ago: what runs needs it more than what may run."""

@@ -5,6 +5,8 @@ Rule: a request counts each of its files once, by where its bytes came from.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from bough.executor.files.transfers.transfer_protocol import UrlSeen
@@ -51,6 +53,7 @@ class StagingRequest:
     def __init__(self, worker: StagingWorker | None, message: StageInputs) -> None:
         self.worker = worker
         self.message = message
+        self.begun = time.time()
         self.left = set(message.paths)
         self.files: dict[str, str] = {}
         self.found: dict[str, tuple[bytes, int]] = {}  # contents and their sizes, by path
@@ -149,11 +152,15 @@ class AnnouncedTask(StagingRequest):
 
 
 class SiteFileRequest(StagingRequest):
-    """Another site wants a file of this one's storage; `number` is the server's."""
+    """Another site wants a file of this one's storage; `number` is the server's. `comes` is told of one that is there.
 
-    def __init__(self, number: int, name: str) -> None:
+    With its bytes, -1 if these are not known: it is going to be read.
+    """
+
+    def __init__(self, number: int, name: str, comes: Callable[[int], None]) -> None:
         super().__init__(None, StageInputs(0, SpanId(0), 0, [name]))
         self.number = number
+        self.comes = comes
 
     @property
     def is_early(self) -> bool:

@@ -95,6 +95,8 @@ class UrlInputs:
         elif message.error:
             self._fail(request, message.error, of_site=message.of_site)
         else:
+            if isinstance(request, SiteFileRequest):
+                request.comes(message.size)
             seen = request.urls[url] = SeenUrl(message, fresh=url in request.message.fresh)
             if self._is_asked_nobody(request) or (url, seen.mark) in self._coming:
                 self.fetch(request, url)

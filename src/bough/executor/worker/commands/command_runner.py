@@ -215,11 +215,15 @@ class CommandRunner:
         try:
             self._element(number, run, index, sandbox.call, sandbox)
         finally:
-            self._cwd = ""
-            if run.checkpoint is not None:
-                aside = aside_of(self._sandboxes, run.record, index)
-                sandbox.set_aside(run.checkpoint.path(run.record, index), aside)
-            sandbox.remove()
+            self._clear(run, index, sandbox)
+
+    def _clear(self, run: RunSpan, index: int, sandbox: Sandbox) -> None:
+        """A command in a sandbox has ended: remove that, but for its checkpoint. Twice does no harm."""
+        self._cwd = ""
+        if run.checkpoint is not None:
+            aside = aside_of(self._sandboxes, run.record, index)
+            sandbox.set_aside(run.checkpoint.path(run.record, index), aside)
+        sandbox.remove()
 
     def _put_away(self) -> None:
         """An element has ended: delete what was made for it alone."""
@@ -450,7 +454,7 @@ class CommandRunner:
             ended_by=early.ended_by if isinstance(early, EndedEarly) else "",
             staged=sandbox.staged if sandbox else self._staged,
         )
-        self._tell(run, index, failure, detail)
+        self._tell(run, index, failure, detail, sandbox)
 
     def _outputs_of(self, run: RunSpan, index: int, call: CommandCall, sandbox: Sandbox | None) -> Outputs | None:
         """What looks after the outputs of a command; None: it declares none."""
@@ -529,7 +533,7 @@ class CommandRunner:
         elif answer.verdict is not None and not end:
             self.waiting.end = CommandEnd(answer.verdict)
 
-    def _tell(self, run: RunSpan, index: int, failure: Failure | None, detail: Detail) -> None:
+    def _tell(self, run: RunSpan, index: int, failure: Failure | None, detail: Detail, sandbox: Sandbox | None) -> None:
         """Say how a command ended; of one that was stopped only what it wrote, and that files travelled for it."""
         end = self.waiting.end
         if end and end.verdict is None:
@@ -537,6 +541,8 @@ class CommandRunner:
                 self._reports.say(WorkStopped(run.span, run.record, index, run.attempt, detail))
                 self._reports.flush()
         elif failure:
+            if sandbox and failure.cause is Cause.NO_SPACE:
+                self._clear(run, index, sandbox)  # the executor looks what there is without it
             self._tell_failure(run, index, failure, detail)
         else:
             self._reports.ends.append(detail)
