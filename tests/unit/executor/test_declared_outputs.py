@@ -201,3 +201,34 @@ def test_a_missing_output_is_named_by_its_slot_only_if_the_user_chose_that(tmp_p
     assert Outputs({"o_txt": path}, 1, 0, 1).missing() == [path]
     assert Outputs({"sub_o_txt_": path}, 1, 0, 1).missing() == [path]
     assert Outputs({"table": path}, 1, 0, 1).missing() == [f"table ({path})"]
+
+
+@pytest.mark.parametrize("attributes", [False, True])
+def test_of_two_attempts_that_make_a_folder_the_first_to_show_it_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attributes: bool
+) -> None:
+    if attributes:
+        need_attributes(tmp_path)
+    else:
+        without_attributes(monkeypatch)
+    final = tmp_path / "out"
+    first = Outputs({"o": str(final)}, 1, 0, 1)
+    replica = Outputs({"o": str(final)}, 1, 0, 2, is_replica=True)
+    first.prepare()
+    Path(first.hidden["o"]).mkdir()
+    (Path(first.hidden["o"]) / "begun").touch()
+    replica.prepare()
+    assert os.listdir(first.hidden["o"]) == ["begun"]
+    Path(replica.hidden["o"]).mkdir()
+    (Path(replica.hidden["o"]) / "whole").touch()
+
+    shown = replica.show()
+
+    if attributes:
+        assert first.show() == shown
+    else:  # it cannot know whose the folder is: it fails, and the success of the other one counts
+        with pytest.raises(OSError, match="out"):
+            first.show()
+        first.discard()
+    assert os.listdir(final) == ["whole"]
+    assert os.listdir(tmp_path) == ["out"]
