@@ -306,7 +306,7 @@ def _replicas(state: State) -> None:
         wanted = {
             (r.id, i)
             for r in state.records.values()
-            if may_be_replicated(r)
+            if index.allows(r)
             for lo, hi in r.runs(bytes((RUNNING,)), 0, r.length)
             for i in range(lo, hi)
         }

@@ -308,8 +308,10 @@ def _replicas(state: State) -> KeptReplicas:
 
 
 def _restore_replicas(state: State, kept: KeptReplicas) -> None:
-    for record, index, span, since, replicas in kept.running:
-        state.replicas.note(state.records, Candidate(state.records[record], index, span, since, replicas))
+    for number, index, span, since, replicas in kept.running:
+        record = state.records[number]
+        if state.replicas.allows(record):  # another policy may serve now
+            state.replicas.note(state.records, Candidate(record, index, span, since, replicas))
     state.replicas.started, state.replicas.waste, state.replicas_at = kept.started, kept.waste, kept.at
     state.replicas.untold = {(record, index, attempt): span for record, index, attempt, span in kept.untold}
 

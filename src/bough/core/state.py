@@ -40,7 +40,7 @@ from bough.model.ids import ROOT, BlobId, Seconds, number_of
 from bough.model.sites.resources import Needs
 from bough.model.states import BEFORE, TaskState
 from bough.model.tasks import GroupSpec, TaskSpec
-from bough.policy.interface import Policies
+from bough.policy.interface import Policies, is_unasked
 
 _FIRST_ENDED = int(TaskState.DONE)
 
@@ -96,7 +96,8 @@ class State:
         self.recall_at: Seconds = 0.0  # when backlogs are looked at next; 0: they are not
         self.task_bound = TaskBound(ALL, policies.max_tasks) if policies.max_tasks else None
         self.attempts = AttemptIndex()
-        self.replicas = ReplicaIndex(is_on=policies.replication is not None)
+        replication = policies.replication
+        self.replicas = ReplicaIndex(is_on=replication is not None, is_unasked=is_unasked(replication))
         self.replicas_at: Seconds = 0.0  # when it is asked in any case; in the past: at no time
         self.replicas_due = False  # a task began, or grew old enough, since the replication policy was asked
         self.spans = self.attempts.current  # the same, because most of what is said names a span
