@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import IntEnum
 from heapq import heappop, heappush
+from math import inf
 from typing import cast
 
 from bough.core.data.data_index import DataIndex
@@ -99,6 +100,7 @@ class State:
         replication = policies.replication
         self.replicas = ReplicaIndex(is_on=replication is not None, is_unasked=is_unasked(replication))
         self.replicas_at: Seconds = 0.0  # when it is asked in any case; in the past: at no time
+        self.replicas_looked = -inf  # when it was asked last and something was old enough
         self.replicas_due = False  # a task began, or grew old enough, since the replication policy was asked
         self.spans = self.attempts.current  # the same, because most of what is said names a span
         self.last_span = 0

@@ -489,6 +489,7 @@ def test_unasked_replicas_go_to_other_hosts_only() -> None:
     bench.tell(structs.replace(executor(2, 1), host="host1"))
     assert replicas(bench) == []
     assert replicas_of_asked() == [(1, 0, 2)]
+    bench.wait(1.0)
     bench.tell(structs.replace(executor(3, 1), site="elsewhere", host="host1"))  # of the same name, at another site
     assert replicas(bench) == [(1, 0, 3)]
 
@@ -528,3 +529,19 @@ def test_a_journal_with_replicas_of_another_policy_is_read_by_one_that_was_not_a
     other.turn(21.0, [news.WorkSucceeded(SpanId(2), 0, 1, 1.0)])
     check(other.state)
     assert other.counts()["done"] == 1
+
+
+def test_a_policy_that_nobody_asked_for_is_asked_at_most_once_a_second() -> None:
+    bench = Bench(2, replication=CarefulTail())
+    bench.submit(*(task(number, limits=limits(idempotent=True)) for number in (1, 2)))
+    for number in (1, 2):
+        for machine in (bench.machine, bench.twin):
+            machine.state.records[number].runtime.mean = 1.0
+        bench.start(number)
+    bench.now = 60.0
+    bench.tell(executor(2, 1))
+    bench.tell(executor(3, 1))
+    assert replicas(bench) == [(1, 0, 2)]
+    assert bench.machine.next_timer == 61.0
+    bench.wait(1.0)
+    assert replicas(bench) == [(1, 0, 2), (2, 0, 3)]

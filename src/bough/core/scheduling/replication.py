@@ -10,7 +10,7 @@ is not heard further in that turn. Without replication nothing here is called.
 A policy that is *unasked* serves users who did not choose replication. It sees only tasks that their user calls
 idempotent, or of which nothing is said and whose declared outputs cannot clash (`TaskSpec.atomic_outputs`), unless
 something watches them: what that reports would be of two attempts. It gets only executors on other hosts than those of
-the attempts, and is not asked while anything that is ready waits.
+the attempts, and is asked at most once a second, and not while anything that is ready waits.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from bough.policy.interface import AskAgain, ExecutorView, Replicate, Replicatio
 _MOST_REFUSED = 1000  # unlawful wishes in a row before a policy is not asked further in a turn
 _NO_PAGES: tuple[Page, ...] = ()
 _LONGEST = 1000  # characters of a reason
-_LATER: Seconds = 5.0  # until a look, in any case, whether what is ready still waits
+_SELDOM: Seconds = 1.0  # between two questions to a policy that nobody asked for
 
 
 def replicate(state: State, random: Random, orders: list[Order]) -> list[Fact]:
@@ -55,12 +55,16 @@ def replicate(state: State, random: Random, orders: list[Order]) -> list[Fact]:
         return []
     written: list[Fact] = []
     view = StateReplicationView(state, random, policy)
-    if view.is_too_early():
-        _ask_again(state, state.now + max(policy.age, _LATER))
+    if is_unasked(policy) and (later := _better_later(state, policy)) > state.now:
+        _ask_again(state, later)
         return []
+    if next(view.running(), None) is None or not view.executors():
+        if view.next_due is not None:
+            _ask_again(state, view.next_due)
+        return []
+    state.replicas_looked = state.now
     try:
-        if next(view.running(), None) is not None and view.executors():
-            _follow(state, view, policy, written, orders)
+        _follow(state, view, policy, written, orders)
     except BoughError:
         raise  # our own bug, found while carrying out a wish
     except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the machine
@@ -68,6 +72,16 @@ def replicate(state: State, random: Random, orders: list[Order]) -> list[Fact]:
     if view.next_due is not None:
         _ask_again(state, view.next_due)
     return written
+
+
+def _better_later(state: State, policy: ReplicationPolicy) -> Seconds:
+    """When a policy that nobody asked for is asked; the past: now.
+
+    Not while something is ready that may yet want the executors that idle; and seldom, because it looks at what runs.
+    """
+    if next(iter(state.demand), None) is not None:
+        return state.now + max(policy.age, _SELDOM)
+    return state.replicas_looked + _SELDOM
 
 
 def catch_up(state: State) -> None:
@@ -172,10 +186,6 @@ class StateReplicationView:
         """The executors that have room: looked for once something is old enough."""
         open_executors = self._state.open_executors.values()
         return {executor.id: executor for executor in open_executors if executor.cores_free > 0}
-
-    def is_too_early(self) -> bool:
-        """Whether something ready may still want the executors that idle."""
-        return self._is_unasked and next(iter(self._state.demand), None) is not None
 
     @property
     def now(self) -> Seconds:
