@@ -1,4 +1,7 @@
-"""Replicas that nobody asked for: real executors at two sites, and commands of which one hangs."""
+"""Replicas that nobody asked for: real executors at two sites, or on two hosts, and commands of which one hangs.
+
+Hosts that share nothing are network namespaces, which takes root; without, those tests are skipped.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from linked_hosts import LinkedHosts, LinkedService, linked
 from service_client import Service, is_alive, until
 
 import bough
@@ -130,3 +134,36 @@ def test_a_service_that_names_no_policy_has_careful_replicas(service: Service) -
         assert s.submit(abs, -1).result(60) == 1
     with pytest.raises(bough.UserError, match="the server was started with 'careful-tail'"):
         session(service, replication="none")
+
+
+@linked
+@pytest.mark.parametrize("keep", [True, "later", False])
+def test_hosts_that_share_nothing_bring_back_the_outputs_of_the_attempts_that_won(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: bool | str
+) -> None:
+    monkeypatch.setenv("BOUGH_HOME", "")
+    monkeypatch.delenv("BOUGH_SERVER", raising=False)
+    hosts = LinkedHosts(tmp_path, 3)
+    try:
+        service = LinkedService(hosts, tmp_path, *SOON)
+        monkeypatch.chdir(service.here)
+        service.executor(1)
+        service.await_executors(1)
+        first = f"if [ {{n}} = 7 ] && mkdir {tmp_path}/first 2>/dev/null; then echo half > {{o:w}};"
+        hangs = f"{first} echo $$ > {tmp_path}/pid; exec sleep 600; fi; sleep 0.1; echo {{n}} > {{o:w}}"
+        with bough.Session(service.socket, name="w", progress=False) as s:
+            array = s.sweep(hangs, NUMBERS, o="out/{n}.txt", keep=keep)
+            reads = s.command("cat {made:r} > {all:w}", made=array, all="all.txt")
+            until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the one that hangs")
+            hanging = int((tmp_path / "pid").read_text())
+            service.executor(2)
+            array.results(timeout=60)
+            assert reads.result(timeout=60).exit_code == 0
+            until(lambda: not is_alive(hanging), "the first attempt to be ended")
+        assert Path("all.txt").read_text() == "".join(f"{n}\n" for n in range(10))
+        if keep:
+            assert [Path(f"out/{n}.txt").read_text() for n in range(10)] == [f"{n}\n" for n in range(10)]
+            assert sorted(os.listdir("out")) == [f"{n}.txt" for n in range(10)]
+        assert not [path for path in tmp_path.glob("host-*/**/*") if "-1.7" in path.name]
+    finally:
+        hosts.close()
