@@ -135,7 +135,7 @@ class State:
         self.timers: list[Timer] = []  # a heap; one whose object is gone, or was put off, is passed over when it is due
         self.checkpoints: dict[int, dict[int, bytes]] = {}  # digests, by record and index, of what the server keeps
         self.locks = LockTable()
-        self._locked = self.locks.by_span
+        self._lock_users = self.locks.users
         self.watch = WatchIndex()
         self.populations = PopulationIndex()
         self.seen = self.watch.seen.by_record  # the same, and that below: most tasks are in neither
@@ -452,7 +452,7 @@ class State:
             del self.spans[span.id], attempts.tasks[record.id]
         if self.replicas.started:
             self.replicas.started.pop(span.id, None)
-        if self._locked and span.id in self._locked:
+        if self._lock_users and span.id in self._lock_users:
             self.locks.free_all(span)
         if self._endings:
             self._endings.pop(span.id, None)
@@ -483,7 +483,7 @@ class State:
         if not span.left:
             self.drop(span)
             return
-        if self._locked and span.id in self._locked:
+        if self._lock_users and span.id in self.locks.by_span:
             self.locks.free_ended(span)
         if span.executor.bound is not None:
             self.count_out(span, ranges.size(span.left))

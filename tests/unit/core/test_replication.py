@@ -545,3 +545,22 @@ def test_a_policy_that_nobody_asked_for_is_asked_at_most_once_a_second() -> None
     assert bench.machine.next_timer == 61.0
     bench.wait(1.0)
     assert replicas(bench) == [(1, 0, 2), (2, 0, 3)]
+
+
+def test_who_did_not_ask_gets_no_replicas_of_what_has_had_a_lock_unless_it_is_said_to_be_idempotent() -> None:
+    for item, expected in (
+        (structs.replace(task(1, writes=("/d/out",)), **ATOMIC), []),
+        (task(1, limits=limits(idempotent=True)), [(1, 0, 2)]),
+    ):
+        bench = Bench(1, replication=CarefulTail())
+        bench.submit(item)
+        bench.machine.state.records[1].runtime.mean = bench.twin.state.records[1].runtime.mean = 1.0
+        bench.start(1)
+        bench.tell(news.TakeLock("l", SpanId(1), 0))
+        bench.tell(news.FreeLock("l", SpanId(1), 0))
+        bench.restart()
+        bench.now = 60.0
+        bench.tell(executor(2, 1))
+        assert replicas(bench) == expected
+        bench.end(1)
+        assert not bench.machine.state.locks.users

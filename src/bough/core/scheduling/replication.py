@@ -8,8 +8,9 @@ a member of a population under a rule, or was taken by a person. An unlawful wis
 is not heard further in that turn. Without replication nothing here is called.
 
 A policy that is *unasked* serves users who did not choose replication. It sees only tasks that their user calls
-idempotent, or of which nothing is said and whose declared outputs cannot clash (`TaskSpec.atomic_outputs`), unless
-something watches them: what that reports would be of two attempts. It gets only executors on other hosts than those of
+idempotent, or of which nothing is said and whose declared outputs cannot clash (`TaskSpec.atomic_outputs`). Of the
+latter it sees none that is watched, because what that reports would be of two attempts, and none that has had a lock,
+because who takes one has effects on something that is not its own. It gets only executors on other hosts than those of
 the attempts, and is asked at most once a second, and not while anything that is ready waits.
 """
 
@@ -292,10 +293,13 @@ class StateReplicationView:
             return False
         if state.ruled and populations_of(state, record):
             return False
-        if self._is_unasked and not record.spec.limits.repeatable and self._is_watched(candidate):
+        is_trusted = not self._is_unasked or record.spec.limits.repeatable
+        if not is_trusted and self._is_watched(candidate):
             return False
         for span in state.attempts.of(record, index, index + 1):
-            if span.id in state.locks.by_span or (span.executor.draining and not span.executor.pid):
+            if span.id in (state.locks.by_span if is_trusted else state.locks.users):
+                return False
+            if span.executor.draining and not span.executor.pid:
                 return False
         return True
 
