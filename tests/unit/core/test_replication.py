@@ -17,8 +17,10 @@ from bough.model.events import facts, news
 from bough.model.events.orders import SendSpan, StopSpan
 from bough.model.ids import BlobId, ExecutorId, RecordId, SpanId
 from bough.model.outcomes import Cause, Detail, Failure, Staged
+from bough.model.sites.site_specs import SiteSpec
 from bough.model.tasks import ArraySpec, Kind, TaskExtras, TaskSpec
 from bough.policies.placement.fifo import Fifo
+from bough.policies.provisioning.adaptive import Adaptive
 from bough.policies.replication.careful_tail import CarefulTail
 from bough.policies.replication.tail import Tail
 from bough.policies.replication.wqr import Wqr
@@ -564,3 +566,23 @@ def test_who_did_not_ask_gets_no_replicas_of_what_has_had_a_lock_unless_it_is_sa
         assert replicas(bench) == expected
         bench.end(1)
         assert not bench.machine.state.locks.users
+
+
+def test_a_replica_makes_nobody_ask_for_a_pilot() -> None:
+    bench = Bench(1, replication=CarefulTail())
+    bench.policies = Policies(Fifo(), provisioning=Adaptive(), replication=CarefulTail())
+    bench.machine, bench.twin = Machine(bench.policies), Machine(bench.policies)
+    bench.tell(facts.RunOpened(1, "test", "h", 1), executor(1, 1))
+    bench.submit(task(1, limits=limits(idempotent=True)), task(2, 1), task(3, 2), task(4, 1, 3))
+    bench.start(1)
+    bench.machine.state.records[1].runtime.mean = bench.twin.state.records[1].runtime.mean = 100.0
+    bench.tell(facts.SiteDefined("alpha", SiteSpec(ssh="head", max_pilots=9, cores_per_pilot=1)))
+    bench.now = 300.0
+    bench.tell(executor(2, 1))
+    assert replicas(bench) == [(1, 0, 2)]
+    for _ in range(5):
+        bench.wait(30.0)
+    assert not bench.machine.state.pilots
+    bench.end(1)
+    assert bench.state(2) == "placed"
+    assert not bench.machine.state.pilots
