@@ -7,7 +7,8 @@ something else for it. The policy then gives each of them another of the waiting
 the journal. A decision is a task that is placed. Tasks are submitted no faster than the index takes them up, so that
 only decisions are counted. Others may use the machine at the same time: the rate is that of CPU time, and beside it are
 that of the fastest quarter of the turns, and that of the time that passed. `--plain` compares turns of a workload
-without declared files under the policies `fifo` and `bough`. What the index costs in memory is in `data_index_size`.
+without declared files under the policies `fifo` and `bough`, with the replication that it brings. What the index costs
+in memory is in `data_index_size`.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def plain(tasks: int) -> None:
     """Print turns of a workload without files, under `fifo` and `bough` by turns."""
     for round_ in range(3):
         for policy in ("fifo", "bough"):
-            machine = Machine(load_policies(policy, replication="none"))
+            machine = Machine(load_policies(policy))  # as a service has them, with what `bough` replicates
             machine.turn(0.0, [facts.RunOpened(1, "bench", "h", 1)])
             machine.turn(0.0, [ExecutorJoined(ExecutorId(1), "s", "h", 1, Needs(cores=8))])
             spent, made, last = 0.0, 0, 0

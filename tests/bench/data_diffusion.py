@@ -73,7 +73,7 @@ def main() -> None:
 
 def begin(lab: Laboratory, policy: str, *words: str) -> None:
     """A server with a policy, and an executor on each host, with some words."""
-    lab.serve("--policy", policy)
+    lab.serve("--policy", policy, "--replication", "none")  # placement alone is measured
     for host in lab.hosts:
         lab.execute(host, *words)
     os.chdir(lab.work)

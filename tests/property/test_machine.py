@@ -172,7 +172,16 @@ class HostileReplication:
             yield "no wish at all"  # type: ignore[misc]
 
 
-REPLICATION = ["none", "hostile", "hostile", "wqr", "wqr:cap=3,age=1s", "tail:age=0.5s", "storage-affinity"]
+REPLICATION = [
+    "none",
+    "hostile",
+    "hostile",
+    "wqr",
+    "wqr:cap=3,age=1s",
+    "tail:age=0.5s",
+    "storage-affinity",
+    "careful-tail:age=0s",
+]
 PROVISIONING = [
     *("hostile", "hostile", "adaptive", "static", "available", "all-at-once", "one-at-a-time:release=queue,q=3"),
     *("additive:release=grouped,idle=2", "exponential:release=queue"),
@@ -635,7 +644,7 @@ class Histories(RuleBasedStateMachine):
             where = data.draw(st.sampled_from(sorted(self.machine.state.groups)))
             patience = data.draw(st.sampled_from([0.0, 0.0, 10.0]))
             backoff = data.draw(st.sampled_from([0.0, 5.0]))
-            twice = data.draw(st.sampled_from([True, True, True, False]))
+            twice = data.draw(st.sampled_from([None, None, True, False]))
             more = {"resend_after": patience, "idempotent": twice, "keep": data.draw(KEEP), **data.draw(GROWTH)}
             rules = limits(retries=retries, backoff=backoff, losses=3, **more)
             key = data.draw(st.sampled_from([b"", b"k" * 16]))
@@ -647,7 +656,11 @@ class Histories(RuleBasedStateMachine):
             if own.same_host_as and after and after[0].on is On.TASK:
                 own = TaskExtras(same_host_as=after[0].id)
             fields = {"group": where, "needs": shape, "limits": rules, "key": key, "template": word, "extras": own}
-            items.append(structs.replace(task(self.next_id, *after, **fields), kind=data.draw(KINDS)))
+            items.append(
+                structs.replace(
+                    task(self.next_id, *after, **fields), kind=data.draw(KINDS), atomic_outputs=data.draw(st.booleans())
+                )
+            )
             self.next_id += 1
         written = self.turn(submit(*items, request=1))
         assert bool(self.refused) != any(isinstance(fact, facts.Submitted) for fact in written)
@@ -661,7 +674,8 @@ class Histories(RuleBasedStateMachine):
         rules = limits(retries=data.draw(st.integers(0, 2)), losses=3, keep=data.draw(KEEP), **data.draw(GROWTH))
         spec = array(self.next_id, length, *self.deps(data), group=where, needs=shape, limits=rules, element_after=own)
         self.next_id += 1
-        self.turn(submit(structs.replace(spec, kind=data.draw(KINDS)), request=1))
+        own_names = data.draw(st.booleans())
+        self.turn(submit(structs.replace(spec, kind=data.draw(KINDS), atomic_outputs=own_names), request=1))
 
     @rule(data=st.data())
     def a_group_is_made(self, data: st.DataObject) -> None:

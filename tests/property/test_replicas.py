@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from bough.core.invariants import check, picture
 from bough.core.machine import Machine
@@ -17,12 +18,13 @@ from bough.model.events.orders import SendSpan, StopSpan
 from bough.model.outcomes import Cause, Detail, Failure, Staged
 from bough.model.tasks import Dep, On
 from bough.policies.placement.fifo import Fifo
-from bough.policy.interface import Policies
+from bough.policy.interface import Policies, is_unasked
 from bough.testing.builders import array, executor, limits, submit, task
 from tests.property.test_machine import find_replication
 from tests.unit.core.core_bench import check_waits
 
 TASKS, LENGTH = 6, 5  # loose tasks, and the elements of the array after them
+UNSAID = 5  # the task of which nothing is said: only who asked for replication has it replicated
 ARRAY = TASKS + 1
 OF_ATTEMPTS = ("start", "end", "fail", "give_back", "lock", "free", "stopped")
 STEPS = (
@@ -49,9 +51,14 @@ class World:
         self.ended: set[tuple[int, int]] = set()
         self.wasted = 0  # bytes
         own = limits(retries=2, losses=3)
-        tasks = [task(number, limits=own) for number in range(1, TASKS)]
-        tasks.append(task(TASKS, limits=limits(idempotent=False, resend_after=20.0)))
-        self.turn(facts.RunOpened(1, "w", "h", 1), submit(*tasks, array(ARRAY, LENGTH, limits=own)))
+        twice = limits(retries=2, losses=3, idempotent=True)
+        tasks = [task(number, limits=own if number == UNSAID else twice, template="t") for number in range(1, TASKS)]
+        tasks.append(task(TASKS, limits=limits(idempotent=False, resend_after=20.0), template="t"))
+        many = structs.replace(array(ARRAY, LENGTH, limits=own, template="t"), atomic_outputs=True)
+        self.is_unasked = is_unasked(self.policies.replication)
+        self.turn(facts.RunOpened(1, "w", "h", 1), submit(*tasks, many))
+        for machine in (self.machine, self.twin):
+            machine.state.records[ARRAY].runtime.note(3, 3.0)  # which is that of all of them
         for _ in range(2):
             self.join(6)
         self.turn(*(news.WorkStarted(order.span, order.start, order.stop) for order in self.sent))
@@ -63,6 +70,8 @@ class World:
                 self.sent += order.singly()
                 assert not order.replica or order.stop == order.start + 1
                 assert not order.replica or order.spec.id != TASKS
+                assert not (order.replica and self.is_unasked and order.spec.id == UNSAID)
+                SEEN["unasked"] += order.replica and self.is_unasked
             elif isinstance(order, StopSpan):
                 self.stopped |= {(order.span, index) for index in range(order.start, order.stop)}
         for fact in turn.facts:
@@ -197,7 +206,9 @@ class World:
         assert not self.machine.state.replicas.started
 
 
-@pytest.mark.parametrize("policy", ["hostile", "wqr:cap=3", "tail:age=1s,factor=1", "wqr:age=20s"])
+@pytest.mark.parametrize(
+    "policy", ["hostile", "wqr:cap=3", "tail:age=1s,factor=1", "wqr:age=20s", "careful-tail:age=1s,factor=1,cap=2"]
+)
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=5, deadline=None)
 def test_of_all_attempts_of_a_task_one_counts_whatever_happens(policy: str, seed: int) -> None:
@@ -214,3 +225,4 @@ def test_the_histories_above_were_about_replicas() -> None:
         assert SEEN["Replicated"] > 30
         assert SEEN["SpanEnded"] > 30
         assert SEEN["wasted byte"]
+        assert SEEN["unasked"] > 5

@@ -289,6 +289,8 @@ def _totals(state: State) -> None:
     _demand(
         sum(map(len, state.locks.by_span.values())) == len(state.locks), "the locks of spans are not those there are"
     )
+    users = state.locks.users
+    _demand(state.locks.by_span.keys() <= users <= state.spans.keys(), "spans that have had locks are not there")
     for late in state.attempts.late.values():
         known = late in state.attempts.late_of(late.record)
         _demand(bool(late.left) and known, f"the late attempt {late.id} holds nothing, or its record does not know it")
@@ -306,7 +308,7 @@ def _replicas(state: State) -> None:
         wanted = {
             (r.id, i)
             for r in state.records.values()
-            if may_be_replicated(r)
+            if index.allows(r)
             for lo, hi in r.runs(bytes((RUNNING,)), 0, r.length)
             for i in range(lo, hi)
         }
@@ -440,7 +442,7 @@ def picture(state: State) -> dict[str, object]:
             queue.name: (queue.spec, round(queue.cores, 6), queue.ready) for queue in state.named_queues.defined()
         },
         "first": {r.id: r.urgent for r in state.records.values() if r.ready},
-        "locks": {name: (lock.span, lock.index) for name, lock in state.locks.items()},
+        "locks": ({name: (lock.span, lock.index) for name, lock in state.locks.items()}, sorted(state.locks.users)),
         "watch": (state.watch.seen.by_record, state.watch.endings),
         "populations": sorted((one.kept() for one in state.populations.all()), key=lambda one: (one.is_group, one.id)),
         "places": ({r.id: r.place for r in state.records.values()}, state.hosts),

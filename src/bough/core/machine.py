@@ -97,7 +97,7 @@ class Machine:
             written += self._placement.ask(now, effects.orders)
             state.due = False
             state.demand_due = state.replicas_due = True
-        if state.crowded or state.defined_sites or state.replicas.is_on or state.replicas_at > now:
+        if state.crowded or state.defined_sites or state.replicas.by_element or state.replicas_at > now:
             written += self._ask_others(now, effects.orders)
         affinity = state.affinity if state.announces else None
         if affinity is not None and affinity.units and affinity.announcements.is_due(now) and not state.stopping:

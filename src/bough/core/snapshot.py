@@ -250,6 +250,7 @@ class Snapshot(msgspec.Struct):
     replicas: KeptReplicas = msgspec.field(default_factory=KeptReplicas)
     estimates: KeptEstimates = msgspec.field(default_factory=KeptEstimates)
     rates: list[tuple[str, str, str, float, Seconds, int]] = []  # site, host, source; rate, latency, transfers seen
+    lock_users: list[int] = []  # spans that own a lock, or have owned one
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -296,6 +297,7 @@ def take(state: State) -> bytes:
             replicas=_replicas(state),
             estimates=state.estimates.kept(),
             rates=[(*place, one.rate, one.latency, one.seen) for *place, one in state.data.kept_rates()],  # type: ignore[misc]
+            lock_users=sorted(state.locks.users),
         )
     )
 
@@ -308,8 +310,10 @@ def _replicas(state: State) -> KeptReplicas:
 
 
 def _restore_replicas(state: State, kept: KeptReplicas) -> None:
-    for record, index, span, since, replicas in kept.running:
-        state.replicas.note(state.records, Candidate(state.records[record], index, span, since, replicas))
+    for number, index, span, since, replicas in kept.running:
+        record = state.records[number]
+        if state.replicas.allows(record):  # another policy may serve now
+            state.replicas.note(state.records, Candidate(record, index, span, since, replicas))
     state.replicas.started, state.replicas.waste, state.replicas_at = kept.started, kept.waste, kept.at
     state.replicas.untold = {(record, index, attempt): span for record, index, attempt, span in kept.untold}
 
@@ -544,6 +548,7 @@ def restore(state: State, data: bytes) -> None:
     _restore_replicas(state, kept.replicas)
     for name, number, index in kept.locks:
         state.locks.take(name, number, index)
+    state.locks.users.update(number for number in kept.lock_users if number in state.spans)
     for kept_span, joined in kept.late:
         late = _restored(state, kept_span, ExecutorRecord(joined))
         late.left = kept_span.left

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import IntEnum
 from heapq import heappop, heappush
+from math import inf
 from typing import cast
 
 from bough.core.data.data_index import DataIndex
@@ -40,7 +41,7 @@ from bough.model.ids import ROOT, BlobId, Seconds, number_of
 from bough.model.sites.resources import Needs
 from bough.model.states import BEFORE, TaskState
 from bough.model.tasks import GroupSpec, TaskSpec
-from bough.policy.interface import Policies
+from bough.policy.interface import Policies, is_unasked
 
 _FIRST_ENDED = int(TaskState.DONE)
 
@@ -96,8 +97,10 @@ class State:
         self.recall_at: Seconds = 0.0  # when backlogs are looked at next; 0: they are not
         self.task_bound = TaskBound(ALL, policies.max_tasks) if policies.max_tasks else None
         self.attempts = AttemptIndex()
-        self.replicas = ReplicaIndex(is_on=policies.replication is not None)
+        replication = policies.replication
+        self.replicas = ReplicaIndex(is_on=replication is not None, is_unasked=is_unasked(replication))
         self.replicas_at: Seconds = 0.0  # when it is asked in any case; in the past: at no time
+        self.replicas_looked = -inf  # when it was asked last and something was old enough
         self.replicas_due = False  # a task began, or grew old enough, since the replication policy was asked
         self.spans = self.attempts.current  # the same, because most of what is said names a span
         self.last_span = 0
@@ -132,7 +135,7 @@ class State:
         self.timers: list[Timer] = []  # a heap; one whose object is gone, or was put off, is passed over when it is due
         self.checkpoints: dict[int, dict[int, bytes]] = {}  # digests, by record and index, of what the server keeps
         self.locks = LockTable()
-        self._locked = self.locks.by_span
+        self._lock_users = self.locks.users
         self.watch = WatchIndex()
         self.populations = PopulationIndex()
         self.seen = self.watch.seen.by_record  # the same, and that below: most tasks are in neither
@@ -449,7 +452,7 @@ class State:
             del self.spans[span.id], attempts.tasks[record.id]
         if self.replicas.started:
             self.replicas.started.pop(span.id, None)
-        if self._locked and span.id in self._locked:
+        if self._lock_users and span.id in self._lock_users:
             self.locks.free_all(span)
         if self._endings:
             self._endings.pop(span.id, None)
@@ -480,7 +483,7 @@ class State:
         if not span.left:
             self.drop(span)
             return
-        if self._locked and span.id in self._locked:
+        if self._lock_users and span.id in self.locks.by_span:
             self.locks.free_ended(span)
         if span.executor.bound is not None:
             self.count_out(span, ranges.size(span.left))

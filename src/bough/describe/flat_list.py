@@ -61,7 +61,7 @@ class FlatTask(NamedTuple):
     sites: tuple[str, ...] = ()  # where it may run
     requires: str = ""  # of the executor's attributes
     queue: str = ""  # a named queue of the server
-    idempotent: bool = True  # False: it never runs twice at the same time
+    idempotent: bool | None = None  # False: it never runs twice at the same time; None: nothing was said of it
     keep: Keep = True  # False: what it writes is temporary; "later": it is written back in bulk
     line: int = 0  # where it begins, from 1; 0: it was not read from a text
 
@@ -125,7 +125,7 @@ def show_task(task: FlatTask) -> str:
     if task.retries:
         words.append(f"retries={task.retries}")
     words += [f"queue={task.queue}"] if task.queue else []
-    words += [] if task.idempotent else ["idempotent=no"]
+    words += [] if task.idempotent is None else [f"idempotent={'yes' if task.idempotent else 'no'}"]
     words += [] if task.keep is True else [f"keep={show_keep(task.keep)}"]
     if task.reads:
         words.append("in=" + show_paths(task.reads))
@@ -251,7 +251,7 @@ def _read_task(line: str, number: int, filename: str) -> FlatTask:
         sites=said.get("sites", ()),
         requires="".join(said.get("requires", ())),
         queue="".join(said.get("queue", ())),
-        idempotent="idempotent" not in said or bool(said["idempotent"]),
+        idempotent=bool(said["idempotent"]) if "idempotent" in said else None,
         keep=read_keep(said["keep"][0]) if "keep" in said else True,
         line=number,
     )

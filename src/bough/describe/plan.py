@@ -103,7 +103,7 @@ class PlanTask(msgspec.Struct, omit_defaults=True):
     sites: list[str] = []  # where it may run; empty: anywhere
     requires: str = ""  # of the executor's attributes
     queue: QueueRef = ""  # the named queue of the server that it goes through
-    idempotent: bool = True  # False: it never runs twice at the same time
+    idempotent: bool | None = None  # False: it never runs twice at the same time; None: nothing was said of it
     keep: Keep = True  # False: what it writes is temporary; "later": it is written back in bulk
     transfers: Transfers = []  # of a task in a playpen: put, store or get; the path here, the name there, a condition
     playpen: bool = False  # it runs in an empty folder of its own
@@ -418,8 +418,7 @@ def tidy(plan: Plan) -> Plan:
     return msgspec.structs.replace(plan, root=group(plan.root), source="")
 
 
-_SWITCHES = ("release", "affinity", "final", "memo", "idempotent")
-_USUALLY_ON = ("memo", "idempotent")
+_SWITCHES = {"release": False, "affinity": False, "final": False, "memo": True, "idempotent": None}  # what is usual
 _AMOUNTS: dict[str, tuple[str, Callable[[str], float]]] = {
     "cores": ("a number such as 2; 0 for a task that only waits", float),
     "memory": ("an amount such as 4GB", read_bytes),
@@ -469,9 +468,9 @@ def of_task(task: PlanTask) -> Iterator[tuple[str, str]]:
         yield "name", task.name
     if task.after:
         yield "after", ",".join(task.after)
-    for key in _SWITCHES:
-        if getattr(task, key) is not (key in _USUALLY_ON):
-            yield key, "no" if key in _USUALLY_ON else "yes"
+    for key, usual in _SWITCHES.items():
+        if (on := getattr(task, key)) is not usual:
+            yield key, "yes" if on else "no"
     yield from [("keep", show_keep(task.keep))] if task.keep is not True else []
     for key in _TASK_AMOUNTS:
         value = getattr(task, key)

@@ -67,12 +67,23 @@ class Limits(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, g
     resend_after: Duration = 0  # sent again when its executor said nothing of it for so long, 0: never
     memory_growth: Factor = 0  # times so much memory, needed and allowed, after an attempt that this limit ended
     timeout_growth: Factor = 0  # times so much time after an attempt that the timeout ended
-    idempotent: bool = True  # it may run twice at the same time: see `core.scheduling.replication`
+    replicable: bool = True  # False: its user says that it is not idempotent; earlier versions knew no more
     # False: what it writes is temporary, see `core.data.file_lives`; later: see `core.records.indexes.unsaved_outputs`
     keep: Keep = True
+    repeatable: bool = False  # its user says that it is idempotent
+
+    @property
+    def idempotent(self) -> bool | None:
+        """Whether it may run twice at the same time, as its user says; None: nothing was said."""
+        return False if not self.replicable else self.repeatable or None
 
 
 NO_LIMITS = Limits()
+
+
+def idempotence(said: bool | None) -> dict[str, bool]:
+    """The fields of `Limits` that say whether a task is idempotent."""
+    return {"replicable": said is not False, "repeatable": said is True}
 
 
 class TaskExtras(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
@@ -113,6 +124,7 @@ class TaskSpec(msgspec.Struct, frozen=True, array_like=True, tag="t", gc=False):
     reads: tuple[FileRef, ...] = ()  # declared inputs
     always: bool = False  # it may reuse a success of any earlier run, also of one that ended well
     fresh: Count = 0  # so many of the last of `reads` are sent for each attempt anew: where they are does not count
+    atomic_outputs: bool = False  # see `model.commands.command.has_atomic_outputs`
 
 
 class Page(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -166,6 +178,7 @@ class ArraySpec(msgspec.Struct, frozen=True, array_like=True, tag="a"):
     always: bool = False  # as of a task
     indices: Name = ""  # as the submitter wrote them, see `model.arrays.array_indices`; empty: from 0 up
     reads: ElementReads | None = None  # declared inputs by element, if there are any
+    atomic_outputs: bool = False  # as of a task: of each element
 
 
 class GroupSpec(msgspec.Struct, frozen=True, array_like=True, tag="g"):

@@ -33,6 +33,7 @@ from bough.policies.provisioning.release_by_queue import ReleaseByQueue
 from bough.policies.provisioning.release_grouped import ReleaseGrouped
 from bough.policies.provisioning.static import Static
 from bough.policies.replication.affinity_replication import AffinityReplication
+from bough.policies.replication.careful_tail import CarefulTail
 from bough.policies.replication.tail import Tail
 from bough.policies.replication.wqr import Wqr
 from bough.policy.interface import (
@@ -92,12 +93,13 @@ _REPLICATION: dict[str, Callable[..., ReplicationPolicy]] = {
     "wqr": Wqr,
     "storage-affinity": AffinityReplication,
     "tail": Tail,
+    "careful-tail": CarefulTail,
 }
 NO_REPLICATION: Final = "none"
 USUAL: Final = ""  # the replication that the placement policy comes with: of most policies none
 _Replicas = Annotated[int, Meta(ge=1, le=MOST_REPLICAS)]
 _YES_OR_NO: Final = {"yes": True, "no": False}
-_REPLICATION_OPTIONS: Final = "cap=N, age=TIME, of tail factor=X, and of wqr reuse=yes|no, as in wqr:cap=2,age=30s"
+_REPLICATION_OPTIONS: Final = "cap=N, age=TIME, of tails factor=X, and of wqr reuse=yes|no, as in wqr:cap=2,age=30s"
 PROVISIONING: Final = "adaptive"  # unless another one is named
 PLACEMENT: Final = "bough"  # of a service, unless another one is named; without declared files it is the same as `fifo`
 _OPTIONS: Final = "release=idle, release=queue[,q=N] or release=grouped[,idle=TIME]"
@@ -158,7 +160,7 @@ def load_replication(text: str) -> ReplicationPolicy | None:
             read["cap"] = within("cap", int(options.pop("cap")), _Replicas)
         if "age" in options:
             read["age"] = within("age", read_seconds(options.pop("age")), Duration)
-        if "factor" in options and own is Tail:
+        if "factor" in options and own in {Tail, CarefulTail}:
             read["factor"] = within("factor", float(options.pop("factor")), Factor)
         if options.get("reuse") in _YES_OR_NO and own is Wqr:
             read["reuse"] = _YES_OR_NO[options.pop("reuse")]

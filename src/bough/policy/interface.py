@@ -703,6 +703,10 @@ class RunningWork(Protocol):
     def expected(self) -> Seconds:
         """Expected run time: measured, or the user's estimate, or 0 when unknown."""
 
+    @property
+    def measured(self) -> int:
+        """How many tasks of its template have been measured."""
+
 
 class ReplicationView(Protocol):
     """What runs, when executors have room and nothing that is ready could go there."""
@@ -734,7 +738,9 @@ class ReplicationView(Protocol):
 class ReplicationPolicy(Protocol):
     """Which running tasks get another attempt beside them. It keeps no books: all there is to know is in the view.
 
-    The core keeps the two bounds, whatever is wished for.
+    The core keeps the two bounds, whatever is wished for. Attributes that one may have: `uses_caches`, as a placement
+    policy may, and `is_unasked` (True: it serves users who did not choose to have replicas, so the core is more
+    careful: see `core.scheduling.replication`).
     """
 
     @property
@@ -747,6 +753,11 @@ class ReplicationPolicy(Protocol):
 
     def replicate(self, view: ReplicationView, /) -> Iterable[Replicate | AskAgain]:
         """Yield wishes, best first; none means: wait for the next event."""
+
+
+def is_unasked(policy: ReplicationPolicy | None) -> bool:
+    """Whether a policy replicates for users who did not ask for it."""
+    return bool(getattr(policy, "is_unasked", False))
 
 
 # --- caches ------------------------------------------------------------------------------------------------

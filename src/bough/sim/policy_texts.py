@@ -4,7 +4,7 @@
 
 A comma ends an option or a policy: a part such as `window=5` is an option of the policy before it. Behind a plus stands
 the replication policy of that placement policy; `+none` is none. Without a plus it replicates as live: most policies
-nothing, `wqr` and `storage-affinity` as their algorithms say.
+nothing, `wqr` and `storage-affinity` as their algorithms say, `bough` late tasks that write declared files.
 Rule: such a text says all by which runs that are compared differ, so that it names their row.
 """
 

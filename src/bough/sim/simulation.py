@@ -262,7 +262,7 @@ class Simulation:
 
     def _stage(self, data: SimulatedData, stage: Stage) -> None:
         staging = data.begin(self.now, stage.order, stage.element, self._executors[stage.executor].traits)
-        if self._tells_starts:
+        if self._tells_starts and self._may_be_replicated(stage.order):
             self._agenda.put(self.now, WorkStarted(stage.order.span, stage.element, stage.element + 1))
         if not staging.active:
             self._run_staged(data, staging)
@@ -470,8 +470,15 @@ class Simulation:
                 continue
             agenda._ticket = ticket = agenda._ticket + 1  # as `put`, without a call
             heappush(agenda.heap, (now + end.after, ticket, end))
-            if self._tells_starts and end.is_last and end.start == end.order.start and end.after > SHORT:
+            if not self._tells_starts or not end.is_last or end.start != end.order.start or end.after <= SHORT:
+                continue
+            if self._may_be_replicated(end.order):
                 agenda.put(now, WorkStarted(end.order.span, end.start, end.stop))
+
+    def _may_be_replicated(self, order: SendSpan) -> bool:
+        """Whether the core waits for the news that what is sent runs."""
+        state = self.machine.state
+        return state.replicas.allows(state.records[order.spec.id])
 
     def check_complete(self) -> None:
         """Raise unless everything submitted has succeeded."""

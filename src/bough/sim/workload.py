@@ -201,6 +201,7 @@ class Workload(msgspec.Struct, frozen=True):
                     template=template, needs=wanted, priority=task.priority, limits=limits,
                     after=tuple([Dep(On.TASK, first + one) for one in after[place]]),
                     reads=tuple([paths[one] for one in task.reads]), writes=tuple([paths[one] for one in task.writes]),
+                    atomic_outputs=bool(task.writes),
                 )
             )  # fmt: skip
         return Submission(made, {first + place: place for place in range(len(made))})
@@ -226,6 +227,7 @@ class Workload(msgspec.Struct, frozen=True):
                     template=one.template[:200], needs=one.needs,
                     priority=one.priority, after=tuple([Dep(On.TASK, *places[before]) for before in after[some[0]]]),
                     reads=pack_reads([[paths[file] for file in self.tasks[place].reads] for place in some]),
+                    atomic_outputs=all(self.tasks[place].writes for place in some),
                 )
             )  # fmt: skip
         return Submission(made, starts)

@@ -14,7 +14,7 @@ from bough.model.outcomes import Cause, Failure
 from bough.model.sites.requirements import Attributes
 from bough.model.sites.resources import ONE_CORE, Needs
 from bough.model.sites.site_specs import PilotId
-from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, Limits, On, TaskSpec
+from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, Limits, On, TaskSpec, idempotence
 from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import Policies
 from bough.wire import here_questions, questions
@@ -86,9 +86,9 @@ def submit(*items: TaskSpec | ArraySpec | GroupSpec, request: int = 0) -> Submit
     return Submitted(list(items), request)
 
 
-def limits(**fields: Any) -> Limits:
+def limits(*, idempotent: bool | None = None, **fields: Any) -> Limits:
     """Limits."""
-    return Limits(**fields)
+    return Limits(**fields, **idempotence(idempotent))
 
 
 def machine() -> Machine:

@@ -4,8 +4,8 @@
         def policy(self) -> ReplicationPolicy:
             return Mine(cap=2, age=5.0)
 
-All tasks of its histories read files that hosts of two sites hold. Rule: each promise is tried through the real
-machine, whose laws are checked after every turn.
+All tasks of its histories are called idempotent, are expected to run for a second, and read files that hosts of two
+sites hold. Rule: each promise is tried through the real machine, whose laws are checked after every turn.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ _TASKS = 12
 _MOST_STEPS = 2000
 _LONG = 1e5  # seconds after which any policy calls a task old
 _SIZE = 1_000_000
+_TWICE = limits(idempotent=True)
 
 
 class WatchedReplication:
@@ -134,6 +135,8 @@ class ReplicationHistory:
         named = ((files.find(_path(spec.id)), spec.id) for spec in specs)
         known = [news.IdentifiedFile(FileId(file.id), _digest(at), _SIZE) for file, at in named if file is not None]
         self.turn(news.FilesIdentified(state.run, tuple(known)))
+        for record in state.records.values():
+            record.runtime.note(10, 10.0)  # as many tasks like it have run as any policy wants to have seen
 
     def begin_all(self) -> None:
         """All that was placed runs."""
@@ -176,7 +179,8 @@ class ReplicationSuite:
         history = ReplicationHistory(WatchedReplication(self.policy, anew=anew), seed)
         for _ in range(4):
             history.join(*dice.sample(range(1, _TASKS + 1), 4))
-        history.submit(*[_reading(number, limits=limits(retries=50)) for number in range(1, _TASKS + 1)])
+        own = limits(retries=50, idempotent=True)
+        history.submit(*[_reading(number, limits=own) for number in range(1, _TASKS + 1)])
         for _ in range(_MOST_STEPS):
             history.step(dice, trouble)
             if history.machine.is_idle:
@@ -272,7 +276,8 @@ class ReplicationSuite:
         watched = WatchedReplication(self.policy)
         machine = Machine(Policies(Fifo(), replication=watched))
         many = self.bounded_looks + 500
-        turn = machine.turn(0, [executor(1, 2 * many), submit(*[task(n, needs=needs(2)) for n in range(1, many + 1)])])
+        tasks = [task(n, needs=needs(2), limits=_TWICE) for n in range(1, many + 1)]
+        turn = machine.turn(0, [executor(1, 2 * many), submit(*tasks)])
         sent = [order.span for order in turn.orders if isinstance(order, SendSpan)]
         for start in range(0, many, 500):
             machine.turn(
@@ -295,4 +300,4 @@ def _digest(number: int) -> bytes:
 
 
 def _reading(number: int, **fields: object) -> TaskSpec:
-    return task(RecordId(number), reads=(_path(number),), **fields)
+    return task(RecordId(number), reads=(_path(number),), **{"limits": _TWICE, **fields})

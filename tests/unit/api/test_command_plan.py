@@ -8,8 +8,9 @@ import pytest
 
 from bough.api.futures.task import OutputPath
 from bough.api.submit.command_lines.command_plan import plan_command, plan_sweep, shell_words
+from bough.api.submit.command_lines.transfers import SaidTransfer
 from bough.errors import InvalidWorkload
-from bough.model.commands.command import Transfer
+from bough.model.commands.command import Transfer, has_atomic_outputs
 from bough.model.commands.rendering import render_call, render_row, row_files
 from bough.model.spaces import product, tie
 
@@ -316,3 +317,59 @@ def test_a_file_whose_name_begins_with_a_dash_is_no_option():
 @pytest.mark.parametrize(("written", "hidden"), [("out/", ".o"), ("a/out//", "a/.o"), ("./out", "./.o")])
 def test_a_folder_may_be_written_with_a_slash_at_its_end(written, hidden):
     assert argv(plan("mkdir {o:w}", o=written), {"o": "/w/.o"}) == ["mkdir", hidden]
+
+
+# --- what two attempts at once would not disturb -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters"),
+    [
+        ("sort {a:r} > {o:w}", {"a": "in", "o": "out"}),
+        ("x {o:w} && mv {o}.log {o}", {"o": "out"}),  # the name that the attempt writes it under
+        ("x {a:r} > {o:w}", {"a": "s3://bucket/in", "o": "out"}),
+    ],
+)
+def test_outputs_that_each_attempt_writes_under_a_name_of_its_own_are_atomic(text: str, parameters: dict[str, str]):
+    assert plan(text, **parameters).has_atomic_outputs
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters", "beside"),
+    [
+        ("echo", {}, {}),
+        ("sort {a:r}", {"a": "in"}, {}),
+        ("./simulate", {}, {"outputs": ["result.txt"]}),  # the command writes the final name
+        ("./simulate", {}, {"outputs": ["*.txt"]}),
+        ("x > {o:w}", {"o": "out"}, {"outputs": ["more.txt"]}),
+        ("x {o:w} --log {o:raw}.log", {"o": "out"}, {}),
+        ("x {o:w} --prefix {o.stem}", {"o": "out"}, {}),
+        ("x {o:w}; cat {o:r}", {"o": "out"}, {}),
+        ("x > {o:w}", {"o": "s3://bucket/out"}, {}),
+        ("x > {o:w}", {"o": "alpha:/data/out"}, {}),
+    ],
+)
+def test_outputs_of_which_two_attempts_might_disturb_each_other_are_not_atomic(
+    text: str, parameters: dict[str, str], beside: dict[str, list[str]]
+):
+    assert not plan_command(text, parameters, cwd="/w", **beside).has_atomic_outputs
+
+
+def test_a_playpen_whose_storage_stays_is_not_atomic():
+    planned = plan("x > {o:w}", o="out")
+    assert not planned.with_transfers([Transfer("put", "/w/in", "$STORAGE/in")]).has_atomic_outputs
+
+
+def test_elements_of_an_array_are_atomic_as_commands_are():
+    sweep = plan_sweep("x {q:r} > {o:w}", product(q=["a", "b"]), {"o": "hits/{q.stem}.txt"}, cwd="/w")
+    assert has_atomic_outputs(sweep.template)
+    by_final_name = {"o": "hits/{q.stem}.txt", "log": "{o}.log"}
+    assert not has_atomic_outputs(
+        plan_sweep("x {q:r} > {o:w} 2> {log}", product(q=["a"]), by_final_name, cwd="/w").template
+    )
+    beside = plan_sweep("x {q}", product(q=["a", "b"]), {}, cwd="/w", outputs=["{q}.txt"])
+    assert not has_atomic_outputs(beside.template)
+    got = plan_sweep(
+        "x {q} > {o:w}", product(q=["a"]), {"o": "{q}"}, cwd="/w", transfers=[SaidTransfer("get", "g", "")]
+    )
+    assert not has_atomic_outputs(got.template)

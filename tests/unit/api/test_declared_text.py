@@ -45,3 +45,11 @@ def test_an_output_that_the_text_does_not_name_is_moved_to_its_slot(tmp_path: Pa
     assert ended.returncode == code
     assert not (tmp_path / "free 1").exists()
     assert (tmp_path / "hidden").exists() is (code == 0)
+
+
+def test_an_output_that_the_text_does_not_name_is_written_by_the_command_itself_and_so_not_atomic() -> None:
+    assert plan_with_files("sort -o out.txt in.txt", ["in.txt"], ["out.txt"], cwd="/w").has_atomic_outputs
+    assert not plan_with_files("./simulate", [], ["out.txt"], cwd="/w").has_atomic_outputs
+    assert not plan_with_files("./simulate > out.txt", [], ["out.txt", "log.txt"], cwd="/w").has_atomic_outputs
+    assert not plan_with_files("./simulate > out.txt", [], ["out.txt", "*.log"], cwd="/w").has_atomic_outputs
+    assert not plan_with_files("./simulate", ["in.txt"], [], cwd="/w").has_atomic_outputs

@@ -193,11 +193,13 @@ def test_wrong_places_are_named(options: dict[str, object], said: str) -> None:
         read_options(around, options)
 
 
-def test_a_task_may_run_twice_unless_it_says_otherwise() -> None:
-    assert read_options(DEFAULTS, {"cores": 2}).limits.idempotent
-    never = read_options(DEFAULTS, {"idempotent": False})
-    assert not never.limits.idempotent
-    assert not read_options(never, {"timeout": 5}).limits.idempotent
+def test_whether_a_task_is_idempotent_is_said_or_denied_or_not_known() -> None:
+    assert read_options(DEFAULTS, {"cores": 2, "timeout": 5}).limits.idempotent is None
+    for said in (True, False):
+        one = read_options(DEFAULTS, {"idempotent": said})
+        assert one.limits.idempotent is said
+        assert read_options(one, {"timeout": 5}).limits.idempotent is said
+        assert read_options(one, {"idempotent": not said}).limits.idempotent is (not said)
     with pytest.raises(UserError, match="idempotent is 'no'; give True or False"):
         read_options(DEFAULTS, {"idempotent": "no"})
 

@@ -72,6 +72,6 @@ def test_a_dry_run_shows_what_is_missing(filled: Workshop, bough: Call) -> None:
         "sites": [],
         "requires": "",
         "queue": "",
-        "idempotent": True,
+        "idempotent": None,
         "keep": True,
     }

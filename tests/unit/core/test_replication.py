@@ -7,19 +7,25 @@ from collections.abc import Iterable
 import pytest
 from msgspec import structs
 
+from bough.core.invariants import check
 from bough.core.machine import Machine
 from bough.core.queries.facade import Queries
 from bough.core.records.indexes.replicas import Waste
+from bough.core.scheduling.coming import coming, remaining
 from bough.model.checkpoints import CheckpointPlan
 from bough.model.events import facts, news
 from bough.model.events.orders import SendSpan, StopSpan
-from bough.model.ids import ExecutorId, RecordId, SpanId
+from bough.model.ids import BlobId, ExecutorId, RecordId, SpanId
 from bough.model.outcomes import Cause, Detail, Failure, Staged
-from bough.model.tasks import TaskExtras
+from bough.model.sites.site_specs import SiteSpec
+from bough.model.tasks import ArraySpec, Kind, TaskExtras, TaskSpec
+from bough.policies.placement.fifo import Fifo
+from bough.policies.provisioning.adaptive import Adaptive
+from bough.policies.replication.careful_tail import CarefulTail
 from bough.policies.replication.tail import Tail
 from bough.policies.replication.wqr import Wqr
-from bough.policy.interface import AskAgain, Replicate, ReplicationPolicy, ReplicationView
-from bough.testing.builders import BOOM, array, executor, group, limits, task
+from bough.policy.interface import AskAgain, Policies, Replicate, ReplicationPolicy, ReplicationView
+from bough.testing.builders import BOOM, array, executor, group, limits, needs, task
 from tests.unit.core.core_bench import Bench, kinds, on
 
 
@@ -417,3 +423,166 @@ def test_many_running_tasks_are_not_walked_through() -> None:
     machine.turn(1.0, [executor(2, 1)])
     assert len(index.by_element) == many
     assert looked_at < 10
+
+
+# --- unasked ---------------------------------------------------------------------------------------------
+
+ATOMIC = {"kind": Kind.COMMAND, "atomic_outputs": True}
+
+
+def alone(item: TaskSpec | ArraySpec, *more: TaskSpec) -> Bench:
+    """Task or array 1 has been running for a minute although tasks like it take a second, beside an idle host."""
+    bench = Bench(1, replication=CarefulTail())
+    bench.submit(item)
+    bench.machine.state.records[1].runtime.mean = bench.twin.state.records[1].runtime.mean = 1.0
+    bench.start(1)
+    bench.now = 60.0
+    if more:
+        bench.submit(*more)
+    bench.tell(executor(2, 1))
+    return bench
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        structs.replace(task(1, writes=("/d/out",)), **ATOMIC),
+        structs.replace(array(1, 1), **ATOMIC),
+        task(1, limits=limits(idempotent=True)),
+        array(1, 1, limits=limits(idempotent=True)),
+    ],
+)
+def test_who_did_not_ask_gets_replicas_of_tasks_that_declare_their_outputs_or_are_said_to_be_idempotent(
+    item: TaskSpec | ArraySpec,
+) -> None:
+    bench = alone(item)
+    assert replicas(bench) == [(1, 0, 2)]
+    assert "a replica, because it had run for 60 s, 60.0 times what is expected" in bench.machine.explain(1)[2]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        task(1),
+        task(1, writes=("/d/out",)),
+        array(1, 1),
+        structs.replace(task(1, writes=("/d/out",), limits=limits(idempotent=False)), **ATOMIC),
+        structs.replace(array(1, 1, limits=limits(idempotent=False)), **ATOMIC),
+        task(1, limits=limits(idempotent=True), extras=TaskExtras(checkpoint=CheckpointPlan(15, file="/tmp/state"))),
+        task(1, limits=limits(idempotent=True), extras=TaskExtras(host="host1")),
+    ],
+)
+def test_who_did_not_ask_gets_no_replicas_of_what_might_have_effects(item: TaskSpec | ArraySpec) -> None:
+    assert replicas(alone(item)) == []
+
+
+def test_who_did_not_ask_gets_no_replicas_of_what_is_watched_unless_it_is_said_to_be_idempotent() -> None:
+    watched = TaskExtras(watch=BlobId(b"w" * 16))
+    assert replicas(alone(structs.replace(task(1, writes=("/d/out",), extras=watched), **ATOMIC))) == []
+    assert replicas(alone(task(1, extras=watched, limits=limits(idempotent=True)))) == [(1, 0, 2)]
+
+
+def test_unasked_replicas_go_to_other_hosts_only() -> None:
+    bench = alone(task(1, limits=limits(idempotent=True)))
+    assert replicas(bench) == [(1, 0, 2)]
+    bench = running(CarefulTail(), limits=limits(idempotent=True))
+    bench.machine.state.records[1].runtime.mean = bench.twin.state.records[1].runtime.mean = 1.0
+    bench.now = 60.0
+    bench.tell(structs.replace(executor(2, 1), host="host1"))
+    assert replicas(bench) == []
+    assert replicas_of_asked() == [(1, 0, 2)]
+    bench.wait(1.0)
+    bench.tell(structs.replace(executor(3, 1), site="elsewhere", host="host1"))  # of the same name, at another site
+    assert replicas(bench) == [(1, 0, 3)]
+
+
+def replicas_of_asked() -> list[tuple[int, int, int]]:
+    """What a policy that was asked for does with a second executor on the same host."""
+    bench = running(Tail())
+    bench.now = 60.0
+    bench.tell(structs.replace(executor(2, 1), host="host1"))
+    return replicas(bench)
+
+
+def test_unasked_replicas_wait_until_nothing_is_ready_that_an_executor_to_come_might_run() -> None:
+    bench = alone(task(1, limits=limits(idempotent=True)), task(2, needs=needs(4)))  # which fits nowhere
+    assert replicas(bench) == []
+    assert bench.machine.next_timer == 90.0
+    bench.tell(news.Cancel(on(2)))
+    bench.wait(30.0)
+    assert replicas(bench) == [(1, 0, 2)]
+
+
+def test_replicas_of_a_task_that_others_wait_for_do_not_count_twice_in_what_comes() -> None:
+    bench = alone(task(1, limits=limits(idempotent=True)))
+    assert replicas(bench) == [(1, 0, 2)]
+    bench.submit(task(3, 1), task(4, 3), task(5, 1, 4))  # 5 waits for two, one of which is not out
+    found = coming(bench.machine.state)
+    assert sum(one.tasks for one in found) == 1
+    assert len(remaining(bench.machine.state)) == 1
+
+
+def test_a_journal_with_replicas_of_another_policy_is_read_by_one_that_was_not_asked_for() -> None:
+    bench = replicated()
+    other = Machine.restore(bench.machine.snapshot(), Policies(Fifo(), replication=CarefulTail()))
+    other.turn(20.0, [])
+    check(other.state)
+    assert not other.state.replicas.by_element
+    other.turn(21.0, [news.WorkSucceeded(SpanId(2), 0, 1, 1.0)])
+    check(other.state)
+    assert other.counts()["done"] == 1
+
+
+def test_a_policy_that_nobody_asked_for_is_asked_at_most_once_a_second() -> None:
+    bench = Bench(2, replication=CarefulTail())
+    bench.submit(*(task(number, limits=limits(idempotent=True)) for number in (1, 2)))
+    for number in (1, 2):
+        for machine in (bench.machine, bench.twin):
+            machine.state.records[number].runtime.mean = 1.0
+        bench.start(number)
+    bench.now = 60.0
+    bench.tell(executor(2, 1))
+    bench.tell(executor(3, 1))
+    assert replicas(bench) == [(1, 0, 2)]
+    assert bench.machine.next_timer == 61.0
+    bench.wait(1.0)
+    assert replicas(bench) == [(1, 0, 2), (2, 0, 3)]
+
+
+def test_who_did_not_ask_gets_no_replicas_of_what_has_had_a_lock_unless_it_is_said_to_be_idempotent() -> None:
+    for item, expected in (
+        (structs.replace(task(1, writes=("/d/out",)), **ATOMIC), []),
+        (task(1, limits=limits(idempotent=True)), [(1, 0, 2)]),
+    ):
+        bench = Bench(1, replication=CarefulTail())
+        bench.submit(item)
+        bench.machine.state.records[1].runtime.mean = bench.twin.state.records[1].runtime.mean = 1.0
+        bench.start(1)
+        bench.tell(news.TakeLock("l", SpanId(1), 0))
+        bench.tell(news.FreeLock("l", SpanId(1), 0))
+        bench.restart()
+        bench.now = 60.0
+        bench.tell(executor(2, 1))
+        assert replicas(bench) == expected
+        bench.end(1)
+        assert not bench.machine.state.locks.users
+
+
+def test_a_replica_makes_nobody_ask_for_a_pilot() -> None:
+    bench = Bench(1, replication=CarefulTail())
+    bench.policies = Policies(Fifo(), provisioning=Adaptive(), replication=CarefulTail())
+    bench.machine, bench.twin = Machine(bench.policies), Machine(bench.policies)
+    bench.tell(facts.RunOpened(1, "test", "h", 1), executor(1, 1))
+    bench.submit(task(1, limits=limits(idempotent=True)), task(2, 1), task(3, 2), task(4, 1, 3))
+    bench.start(1)
+    bench.machine.state.records[1].runtime.mean = bench.twin.state.records[1].runtime.mean = 100.0
+    bench.tell(facts.SiteDefined("alpha", SiteSpec(ssh="head", max_pilots=9, cores_per_pilot=1)))
+    bench.now = 300.0
+    bench.tell(executor(2, 1))
+    assert replicas(bench) == [(1, 0, 2)]
+    for _ in range(5):
+        bench.wait(30.0)
+    assert not bench.machine.state.pilots
+    bench.end(1)
+    assert bench.state(2) == "placed"
+    assert not bench.machine.state.pilots

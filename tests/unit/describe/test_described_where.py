@@ -62,18 +62,23 @@ def test_what_is_wrong_is_said_with_its_line(line: str, said: str) -> None:
     assert str(error.value).startswith(said)
 
 
-def test_a_description_says_that_a_task_never_runs_twice() -> None:
+def test_a_description_says_whether_a_task_may_run_twice_at_once() -> None:
     (task,) = flat_list.read("idempotent=no :: ./order", "list.txt")
-    assert not task.idempotent
+    assert task.idempotent is False
     (step,) = flat_list.flat_steps([task], "list.txt")
     assert step.task is not None
-    assert not step.task.idempotent
+    assert step.task.idempotent is False
     assert flat_list.read(flat_list.write([task]), "again.txt") == [task]
-    assert flat_list.read("idempotent=yes :: ./order", "list.txt")[0].idempotent
-    plan = grouped_list.read("group=g idempotent=no :: ./order", "list.txt")
-    assert not plan.root.groups[0].tasks[0].idempotent
-    assert not grouped_list.read(grouped_list.write(plan), "again.txt").root.groups[0].tasks[0].idempotent
-    assert list(of_task(plan.root.groups[0].tasks[0])) == [("idempotent", "no")]
+    assert flat_list.read("./order", "list.txt")[0].idempotent is None
+    (again,) = flat_list.read("idempotent=yes :: ./order", "list.txt")
+    assert again.idempotent is True
+    assert flat_list.read(flat_list.write([again]), "again.txt")[0].idempotent is True
+    for word, said in (("no", False), ("yes", True)):
+        plan = grouped_list.read(f"group=g idempotent={word} :: ./order", "list.txt")
+        assert plan.root.groups[0].tasks[0].idempotent is said
+        assert grouped_list.read(grouped_list.write(plan), "again.txt").root.groups[0].tasks[0].idempotent is said
+        assert list(of_task(plan.root.groups[0].tasks[0])) == [("idempotent", word)]
+    assert list(of_task(grouped_list.read("group=g :: ./order", "list.txt").root.groups[0].tasks[0])) == []
     with pytest.raises(InvalidWorkload, match="idempotent=maybe: expected yes or no"):
         flat_list.read("idempotent=maybe :: ./order", "list.txt")
 

@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bough.executor.files.command_files import declared_outputs
 from bough.executor.files.command_files.declared_outputs import Outputs
 from bough.executor.host.devices import WorkerDevices
 from bough.executor.host.processes import Unstartable
@@ -201,3 +205,88 @@ def test_a_missing_output_is_named_by_its_slot_only_if_the_user_chose_that(tmp_p
     assert Outputs({"o_txt": path}, 1, 0, 1).missing() == [path]
     assert Outputs({"sub_o_txt_": path}, 1, 0, 1).missing() == [path]
     assert Outputs({"table": path}, 1, 0, 1).missing() == [f"table ({path})"]
+
+
+@pytest.mark.parametrize("attributes", [False, True])
+def test_of_two_attempts_that_make_a_folder_the_first_to_show_it_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attributes: bool
+) -> None:
+    if attributes:
+        need_attributes(tmp_path)
+    else:
+        without_attributes(monkeypatch)
+    final = tmp_path / "out"
+    first = Outputs({"o": str(final)}, 1, 0, 1)
+    replica = Outputs({"o": str(final)}, 1, 0, 2, is_replica=True)
+    first.prepare()
+    Path(first.hidden["o"]).mkdir()
+    (Path(first.hidden["o"]) / "begun").touch()
+    replica.prepare()
+    assert os.listdir(first.hidden["o"]) == ["begun"]
+    Path(replica.hidden["o"]).mkdir()
+    (Path(replica.hidden["o"]) / "whole").touch()
+
+    shown = replica.show()
+
+    if attributes:
+        assert first.show() == shown
+    else:  # it cannot know whose the folder is: it fails, and the success of the other one counts
+        with pytest.raises(OSError, match="out"):
+            first.show()
+        first.discard()
+    assert os.listdir(final) == ["whole"]
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_of_two_attempts_that_show_several_outputs_at_once_all_are_of_one_of_them(tmp_path: Path, old: bool) -> None:
+    need_attributes(tmp_path)
+    writes = {slot: str(tmp_path / slot) for slot in "abc"}
+    for path in writes.values() if old else ():
+        Path(path).write_text("of an earlier run")
+    slow, fast = Slow(writes, 1, 0, 1), Outputs(writes, 1, 0, 2, is_replica=True)
+    for outputs, text in ((slow, "slow"), (fast, "at once")):
+        outputs.prepare()
+        for path in outputs.hidden.values():
+            Path(path).write_text(text)
+    thread = threading.Thread(target=slow.show)
+    thread.start()
+    assert slow.has_begun.wait(30)
+    shown = fast.show()
+    thread.join()
+    assert [Path(path).read_text() for path in writes.values()] == ["slow"] * 3
+    assert [one.size for one in shown] == [4] * 3
+    assert sorted(os.listdir(tmp_path)) == ["a", "b", "c"]
+
+
+class Slow(Outputs):
+    """An attempt that takes its time between two outputs."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.has_begun = threading.Event()
+
+    def _give_name(self, hidden: str, path: str) -> os.stat_result | None:
+        if self.has_begun.is_set():
+            time.sleep(0.1)
+        found = super()._give_name(hidden, path)
+        self.has_begun.set()
+        return found
+
+
+def test_what_an_attempt_that_died_did_not_get_to_show_is_that_of_the_other_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_attributes(tmp_path)
+    monkeypatch.setattr(declared_outputs, "_SHOWING", 0.05)
+    writes = {slot: str(tmp_path / slot) for slot in "ab"}
+    first, second = (Outputs(writes, 1, 0, attempt) for attempt in (1, 2))
+    for outputs in (first, second):
+        outputs.prepare()
+    for outputs in (first, second):
+        for path in outputs.hidden.values():
+            Path(path).write_text("made")
+    first._sign(first.hidden["a"])
+    first._give_name(first.hidden["a"], writes["a"])
+    assert [one.size for one in second.show()] == [4, 4]
+    assert Path(writes["b"]).read_text() == "made"

@@ -12,6 +12,7 @@ from bough.errors import UnknownName, UserError
 from bough.model.sites.resources import ONE_CORE, Needs
 from bough.policies.policy_registry import load_policies, load_replication, replication_of
 from bough.policies.replication.affinity_replication import AffinityReplication
+from bough.policies.replication.careful_tail import CarefulTail
 from bough.policies.replication.tail import Tail
 from bough.policies.replication.wqr import Wqr
 from bough.policy.interface import AskAgain, ExecutorView, Replicate, ReplicationPolicy, RunningWork
@@ -24,6 +25,7 @@ class Work(msgspec.Struct):
     replicas: int = 0
     needs: Needs = ONE_CORE
     expected: float = 0.0
+    measured: int = 9
 
 
 class Place(msgspec.Struct):
@@ -117,6 +119,8 @@ def test_tail_takes_the_latest_first_and_asks_again_when_the_next_one_is_late() 
         ("storage-affinity:cap=4", AffinityReplication, 4, 0.0),
         ("tail", Tail, 1, 5.0),
         ("tail:age=1:30,factor=2.5", Tail, 1, 90.0),
+        ("careful-tail", CarefulTail, 1, 30.0),
+        ("careful-tail:age=1m,factor=3", CarefulTail, 1, 60.0),
     ],
 )
 def test_a_policy_is_found_by_its_name_and_options(text: str, kind: type, cap: int, age: float) -> None:
@@ -135,6 +139,8 @@ def test_none_is_no_policy() -> None:
     [
         ("storage-affinity", "storage-affinity:cap=100", AffinityReplication, 100),
         ("storage-affinity:tie=random", "storage-affinity:cap=100", AffinityReplication, 100),
+        ("bough", "careful-tail", CarefulTail, 1),
+        ("bough:patience=5m", "careful-tail", CarefulTail, 1),
         ("wqr", "wqr:cap=100", Wqr, 100),
         ("wqr:reuse=no,cap=2,age=30s,order=random", "wqr:cap=2,age=30s,reuse=no", Wqr, 2),
     ],
@@ -157,9 +163,22 @@ def test_wqr_as_a_placement_policy_may_do_without_caches() -> None:
     assert load_policies("wqr").placement.uses_caches is True
 
 
-def test_who_chose_no_replication_has_no_task_run_twice() -> None:
-    for name in ("bough", "fifo", "workqueue", "data-only"):
+def test_who_chose_another_placement_than_the_usual_one_has_no_task_run_twice() -> None:
+    for name in ("fifo", "workqueue", "data-only"):
         assert load_policies(name).replication is None
+
+
+def test_careful_tail_waits_for_three_measured_tasks_and_twice_what_is_expected() -> None:
+    unknown = Work(1, since=0.0, expected=1.0, measured=2)
+    late = Work(2, since=20.0, expected=30.0, measured=3)
+    soon = Work(3, since=20.0, expected=45.0, measured=3)
+    view = FakeView([unknown, late, soon], [Place(number, "a") for number in (1, 2, 3)])
+    assert view.hear(CarefulTail()) == [(2, 1), 110.0]
+
+
+def test_no_task_is_late_for_careful_tail_before_half_a_minute() -> None:
+    view = FakeView([Work(1, since=75.0, expected=1.0)], [Place(1, "a")])
+    assert view.hear(CarefulTail()) == [105.0]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +201,8 @@ def test_wrong_options_are_refused_in_one_line(text: str) -> None:
 
 def test_an_unknown_name_is_the_user_s_error() -> None:
     with pytest.raises(
-        UnknownName, match="there is no replication policy 'wrq'; known are: none, storage-affinity, tail, wqr"
+        UnknownName,
+        match="there is no replication policy 'wrq'; known are: careful-tail, none, storage-affinity, tail, wqr",
     ):
         load_replication("wrq")
     with pytest.raises(UserError, match="has no options"):

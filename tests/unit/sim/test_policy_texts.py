@@ -93,3 +93,16 @@ def test_provisioning_is_chosen_where_pilots_are_asked_for_and_refused_elsewhere
         simulate(four, one_site(2), "fifo", provisioning="static")
     with pytest.raises(UserError, match="no provisioning policy 'statics'"):
         simulate(four, queue, "fifo", provisioning="statics")
+
+
+def test_bough_replicates_late_tasks_that_write_declared_files_as_it_does_live() -> None:
+    """Ten tasks of 20 s, and one of the four hosts is slow: that needs 200 s for its first task. At 60 s the others are
+    done. What is expected of a task is known from three of them, and it is late: its replica ends at 80 s."""
+    files = [SimulatedFile(f"o{number}", 1) for number in range(10)]
+    declared = [SimulatedTask(f"t{number}", 20.0, writes=(number,), template="t") for number in range(10)]
+    unsaid = [SimulatedTask(f"t{number}", 20.0, template="t") for number in range(10)]
+    usual, alone = simulate(Workload("declared", declared, files), SLOW, "bough,bough+none").rows()
+    assert (usual.makespan, alone.makespan) == (80.0, 200.0)
+    assert (usual.cpu_waste, alone.cpu_waste) == (pytest.approx(80.0 / 200.0), 0.0)
+    usual, alone = simulate(Workload("unsaid", unsaid), SLOW, "bough,bough+none").rows()
+    assert usual.makespan == alone.makespan == 200.0

@@ -134,10 +134,10 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         fresh: True is short for reuse="never".
         policy: the placement policy, such as "sjf" or "bough:delay=10s"; by default "fifo" on this machine. A server
             has one for all: the user's own is started with what is given here, any other must have been.
-        replication: whether idle executors run what others run, too: "none", "wqr", "tail" or "storage-affinity",
-            with options as in "wqr:cap=2,age=30s". The first success counts. By default "none", but the policies
-            "storage-affinity" and "wqr" bring their own. It is for sessions with several executors: those that name
-            sites, or a server that was started with it.
+        replication: whether idle executors run what others run, too: "none", "careful-tail", "tail", "wqr" or
+            "storage-affinity", with options as in "wqr:cap=2,age=30s". The first success counts. By default "none", but
+            the policies "bough", "storage-affinity" and "wqr" bring their own. It is for sessions with several
+            executors: those that name sites, or a server that was started with it.
         fail_fast: stop at the first failure.
         max_workers: the same as cores, by the name that `ProcessPoolExecutor` has for it.
         initializer: called as `initializer(*initargs)` in each worker, before the first function it runs.

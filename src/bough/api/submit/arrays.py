@@ -64,6 +64,7 @@ class ArrayParts(msgspec.Struct):
     reads: ElementReads | None = None  # those that each element reads
     always: bool = False  # any earlier run counts, not only what the session says
     indices: str = ""  # as the submitter wrote them; empty: from 0 up
+    atomic_outputs: bool = False  # see `ArraySpec`
 
 
 def array_length(items: Sequence[Any]) -> int:
@@ -146,6 +147,7 @@ def _send(
         parts.always,
         parts.indices,
         parts.reads,
+        parts.atomic_outputs,
     )
     registry = session.registry
     registry.arrays[record] = elements

@@ -63,11 +63,11 @@ class Submitter:
         """The same with options for what is submitted through it.
 
         cores, memory, gpus, resources (a dict), timeout, retries, backoff, walltime, replay, idempotent (False: never
-        run it twice at the same time, see replication), keep (False: what it writes is removed after its last reader;
-        "later": it is written back in bulk, and what depends on it need not wait for that), name, after, priority,
-        queue (a named queue of the server), memo; release (what waits for its group may start when it is done),
-        affinity (it runs where the task before it ran), final (it runs whatever happened), attributes (a dict of your
-        own), monitors (on top of those before); sites (names: it runs at one of them), requires (of the executor:
+        run it twice at the same time, True: it may, see replication), keep (False: what it writes is removed after its
+        last reader; "later": it is written back in bulk, and what depends on it need not wait for that), name, after,
+        priority, queue (a named queue of the server), memo; release (what waits for its group may start when it is
+        done), affinity (it runs where the task before it ran), final (it runs whatever happened), attributes (a dict of
+        your own), monitors (on top of those before); sites (names: it runs at one of them), requires (of the executor:
         "memory_gb >= 64 and 'avx512' in cpu").
         """
         return SubmitterWithOptions(self._session, self._read(options), self)

@@ -111,8 +111,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replication",
         metavar="NAME",
-        help="whether idle executors run what others run, too: none, wqr, tail or storage-affinity, as in"
-        " wqr:cap=2,age=30s (default: none, but of the policies storage-affinity and wqr their own)",
+        help="whether idle executors run what others run, too: none, careful-tail, tail, wqr or"
+        " storage-affinity, as in wqr:cap=2,age=30s (default: of the policy bough careful-tail, of storage-affinity and"
+        " wqr their own, else none)",
     )
     parser.add_argument(
         "--fresh",

@@ -87,8 +87,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--replication",
         default="",
         metavar="NAME[:OPTIONS]",
-        help="whether idle executors run what others run, too: none, wqr, tail or storage-affinity, as in"
-        " wqr:cap=2,age=30s (default: none, but of the policies storage-affinity and wqr their own)",
+        help="whether idle executors run what others run, too: none, careful-tail, tail, wqr or"
+        " storage-affinity, as in wqr:cap=2,age=30s (default: of the policy bough careful-tail, of storage-affinity and"
+        " wqr their own, else none)",
     )
     start.add_argument(
         "--max-pilots", type=count, default=0, metavar="N", help="pilots that all sites together may have (no bound)"

@@ -78,8 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replication",
         metavar="A,B,C",
-        help="whether idle executors run what others run, too: none, wqr, tail, storage-affinity;"
-        " wqr:cap=2,age=30s. Of several, each with each policy that names none behind a plus (default: as live)",
+        help="whether idle executors run what others run, too: none, careful-tail, tail, wqr,"
+        " storage-affinity; wqr:cap=2,age=30s. Of several, each with each policy that names none behind a plus"
+        " (default: as live)",
     )
     parser.add_argument(
         "--provisioning",

@@ -98,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--idempotent",
         type=yes_or_no,
         metavar="yes|no",
-        help="no: never run it twice at the same time, see bough server start --replication",
+        help="no: never run it twice at the same time, yes: it may; see bough server start --replication",
     )
     parser.add_argument(
         "--keep",

@@ -24,11 +24,12 @@ class LockOwner(msgspec.Struct, frozen=True, gc=False):
 class LockTable:
     """The locks that are taken, by name, and the spans that own some."""
 
-    __slots__ = ("_owners", "by_span")
+    __slots__ = ("_owners", "by_span", "users")
 
     def __init__(self) -> None:
         self._owners: dict[str, LockOwner] = {}
         self.by_span: dict[int, list[str]] = {}  # names of locks by the span that owns them
+        self.users: set[int] = set()  # spans that own one, or have owned one
 
     def get(self, name: str) -> LockOwner | None:
         """The owner of a lock; None: it is free."""
@@ -62,6 +63,7 @@ class LockTable:
         """An element of a span owns a lock."""
         self._owners[name] = LockOwner(span, index)
         self.by_span.setdefault(span, []).append(name)
+        self.users.add(span)
 
     def free(self, name: str) -> None:
         """A lock has no owner any more."""
@@ -73,8 +75,9 @@ class LockTable:
 
     def free_all(self, span: Span) -> None:
         """A span has ended: its locks are free."""
-        for name in list(self.by_span[span.id]):
+        for name in list(self.by_span.get(span.id, ())):
             self.free(name)
+        self.users.discard(span.id)
 
     def free_ended(self, span: Span) -> None:
         """Elements left a span: their locks are free."""

@@ -2,7 +2,7 @@
 
 It is seen by looking at some of the spans that are out, and at who waits for their tasks and groups. Rule: the look
 is bounded, however much runs and waits; of a group with many tasks some stand for all. What it does not see is not
-known to come, and nothing worse follows.
+known to come, and nothing worse follows. Replicas do not count: their task ends once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def coming(state: State) -> list[Coming]:
     awaited: dict[int, _Awaited] = {}
     groups: dict[int, Seconds] = {}  # that have something out: when what was looked at of them ends
     tops: dict[int, GroupRecord] = {}
-    for span in islice(state.spans.values(), _LOOK):
+    for span in _firsts(state):
         left = _left(state, span)
         record = span.record
         if record.dependents and not (record.is_array and not _is_last(record)):
@@ -92,7 +92,13 @@ def _let_out(state: State, found: list[Coming]) -> Iterator[Coming]:
 
 def remaining(state: State) -> list[Seconds]:
     """About how long some of what executors have will still run."""
-    return [_left(state, span) for span in islice(state.spans.values(), _LOOK) if span.record.expected]
+    return [_left(state, span) for span in _firsts(state) if span.record.expected]
+
+
+def _firsts(state: State) -> Iterator[Span]:
+    """Some of the spans that are out, without replicas."""
+    replicas = state.attempts.replicas
+    return (span for span in islice(state.spans.values(), _LOOK) if span.id not in replicas)
 
 
 def _left(state: State, span: Span) -> Seconds:

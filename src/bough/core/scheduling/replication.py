@@ -6,15 +6,23 @@ its age, and only where it fits, on an executor that has no attempt of it; never
 idempotent, that saves checkpoints (all attempts would write one file), holds a lock (its replica would wait for it), is
 a member of a population under a rule, or was taken by a person. An unlawful wish is passed over; a policy that raises
 is not heard further in that turn. Without replication nothing here is called.
+
+A policy that is *unasked* serves users who did not choose replication. It sees only tasks that their user calls
+idempotent, or of which nothing is said and whose declared outputs cannot clash (`TaskSpec.atomic_outputs`). Of the
+latter it sees none that is watched, because what that reports would be of two attempts, and none that has had a lock,
+because who takes one has effects on something that is not its own. It gets only executors on other hosts than those of
+the attempts, and is asked at most once a second, and not while anything that is ready waits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from functools import cached_property
 from heapq import heapify
 from math import isfinite
 from random import Random
-from typing import cast
+from typing import NamedTuple, cast
 
 from bough.core import lifecycle
 from bough.core.pilots.named_queues import capped
@@ -32,11 +40,12 @@ from bough.model.events.facts import Fact
 from bough.model.events.orders import Order, SendSpan
 from bough.model.ids import BlobId, RecordId, Seconds, SpanId
 from bough.model.tasks import Page
-from bough.policy.interface import AskAgain, ExecutorView, Replicate, ReplicationPolicy, RunningWork
+from bough.policy.interface import AskAgain, ExecutorView, Replicate, ReplicationPolicy, RunningWork, is_unasked
 
 _MOST_REFUSED = 1000  # unlawful wishes in a row before a policy is not asked further in a turn
 _NO_PAGES: tuple[Page, ...] = ()
 _LONGEST = 1000  # characters of a reason
+_SELDOM: Seconds = 1.0  # between two questions to a policy that nobody asked for
 
 
 def replicate(state: State, random: Random, orders: list[Order]) -> list[Fact]:
@@ -47,8 +56,14 @@ def replicate(state: State, random: Random, orders: list[Order]) -> list[Fact]:
         return []
     written: list[Fact] = []
     view = StateReplicationView(state, random, policy)
-    if not view.executors():
+    if is_unasked(policy) and (later := _better_later(state, policy)) > state.now:
+        _ask_again(state, later)
         return []
+    if next(view.running(), None) is None or not view.executors():
+        if view.next_due is not None:
+            _ask_again(state, view.next_due)
+        return []
+    state.replicas_looked = state.now
     try:
         _follow(state, view, policy, written, orders)
     except BoughError:
@@ -58,6 +73,16 @@ def replicate(state: State, random: Random, orders: list[Order]) -> list[Fact]:
     if view.next_due is not None:
         _ask_again(state, view.next_due)
     return written
+
+
+def _better_later(state: State, policy: ReplicationPolicy) -> Seconds:
+    """When a policy that nobody asked for is asked; the past: now.
+
+    Not while something is ready that may yet want the executors that idle; and seldom, because it looks at what runs.
+    """
+    if next(iter(state.demand), None) is not None:
+        return state.now + max(policy.age, _SELDOM)
+    return state.replicas_looked + _SELDOM
 
 
 def catch_up(state: State) -> None:
@@ -138,6 +163,13 @@ def stop_waiting(state: State) -> None:
     heapify(state.timers)
 
 
+class _Taken(NamedTuple):
+    """Where a replica of a task may not go."""
+
+    executors: set[int]  # that have an attempt of it, or on which it failed for reasons of theirs
+    hosts: AbstractSet[tuple[str, str]]  # with their sites: that have an attempt, if a replica must leave them
+
+
 class StateReplicationView:
     """What runs, at one instant; what was wished for and carried out is in it."""
 
@@ -146,11 +178,15 @@ class StateReplicationView:
         self._random = random
         self._cap = policy.cap
         self._age = policy.age
-        self._idle: dict[int, ExecutorRecord] = {
-            executor.id: executor for executor in state.open_executors.values() if executor.cores_free > 0
-        }
+        self._is_unasked = is_unasked(policy)
         self._full: set[ReadyQueue] = set()  # of tasks that fit on no idle executor
         self.next_due: Seconds | None = None  # when the policy is to be asked in any case
+
+    @cached_property
+    def _idle(self) -> dict[int, ExecutorRecord]:
+        """The executors that have room: looked for once something is old enough."""
+        open_executors = self._state.open_executors.values()
+        return {executor.id: executor for executor in open_executors if executor.cores_free > 0}
 
     @property
     def now(self) -> Seconds:
@@ -235,11 +271,13 @@ class StateReplicationView:
         self.ask_at(old_at)
         return True
 
-    def _taken(self, candidate: Candidate) -> set[int]:
-        """The executors that have an attempt of a task, or on which it failed for reasons of theirs."""
+    def _taken(self, candidate: Candidate) -> _Taken:
+        """Where a replica of a task may not go, because of the attempts that there are or were."""
         record, index = candidate.record, candidate.index
         avoided = record.avoid if isinstance(record, TaskRecord) else record.avoided.get(index, ())
-        return {span.executor.id for span in self._state.attempts.of(record, index, index + 1)}.union(avoided)
+        having = [span.executor for span in self._state.attempts.of(record, index, index + 1)]
+        hosts = {(one.site, one.host) for one in having} if self._is_unasked else frozenset()
+        return _Taken({one.id for one in having}.union(avoided), hosts)
 
     def _is_free(self, candidate: Candidate) -> bool:
         """Whether nothing of what a task does now speaks against running it twice."""
@@ -255,14 +293,25 @@ class StateReplicationView:
             return False
         if state.ruled and populations_of(state, record):
             return False
+        is_trusted = not self._is_unasked or record.spec.limits.repeatable
+        if not is_trusted and self._is_watched(candidate):
+            return False
         for span in state.attempts.of(record, index, index + 1):
-            if span.id in state.locks.by_span or (span.executor.draining and not span.executor.pid):
+            if span.id in (state.locks.by_span if is_trusted else state.locks.users):
+                return False
+            if span.executor.draining and not span.executor.pid:
                 return False
         return True
 
-    def _may_run(self, candidate: Candidate, executor: ExecutorRecord, taken: set[int]) -> bool:
+    def _is_watched(self, candidate: Candidate) -> bool:
+        record = candidate.record
+        return record.queue.workflow.watched and bool(self._state.watch.plans_of(record, candidate.index))
+
+    def _may_run(self, candidate: Candidate, executor: ExecutorRecord, taken: _Taken) -> bool:
         state, record = self._state, candidate.record
-        if executor.id in taken or executor.draining or executor.suspended or executor.away:
+        if executor.id in taken.executors or (executor.site, executor.host) in taken.hosts:
+            return False
+        if executor.draining or executor.suspended or executor.away:
             return False
         if executor.bound is not None and executor.bound.reached() is not None:
             return False

@@ -112,6 +112,22 @@ class CommandTemplate(msgspec.Struct, frozen=True, omit_defaults=True):
     transfers: tuple[TransferTemplate, ...] = ()  # of commands in playpens
 
 
+def has_atomic_outputs(template: CommandTemplate) -> bool:
+    """Whether two attempts of a command could run at once without harm, by what it declares.
+
+    It declares outputs, and writes each of them under a name that no other attempt has until its own has succeeded. So
+    not: outputs beside the text, which it writes under their final names; a text that uses the final name of an output,
+    or a part of it; a playpen, from which files may be put into the storage of a host, which stays.
+    """
+    slots = [part for part in template.parts if isinstance(part, TemplateSlot)]
+    outputs = {slot.name for slot in slots if slot.mode == "w"}
+    if not outputs or template.outputs or template.transfers or template.settings.playpen:
+        return False
+    within = [part for parts in template.derived.values() for part in parts if isinstance(part, TemplateSlot)]
+    by_final_name = (slot for slot in slots if slot.mode in {"r", "raw"} or slot.attribute or slot.format)
+    return outputs.isdisjoint(slot.name for slot in (*within, *by_final_name))
+
+
 encode_call = msgspec.msgpack.Encoder().encode
 decode_call = msgspec.msgpack.Decoder(CommandCall).decode
 decode_template = msgspec.msgpack.Decoder(CommandTemplate).decode

@@ -20,14 +20,16 @@ USUAL_AGE: Seconds = 5.0  # what is shorter is not worth a second attempt
 class Tail:
     """See the module."""
 
-    def __init__(self, cap: int = 1, age: Seconds = USUAL_AGE, factor: float = 1.5) -> None:
+    def __init__(self, cap: int = 1, age: Seconds = USUAL_AGE, factor: float = 1.5, measured: int = 0) -> None:
+        """`measured`: how many tasks of its template must have been for a task to be late."""
         self.cap = cap
         self.age = age
         self._factor = factor
+        self._measured = measured
 
     def replicate(self, view: ReplicationView, /) -> Iterable[Replicate | AskAgain]:
         """The latest first; and again when the next one is late."""
-        works = list(islice(view.running(), _MOST_COMPARED))
+        works = [work for work in islice(view.running(), _MOST_COMPARED) if work.measured >= self._measured]
         works.sort(key=self._late_at)
         for work in works:
             late_at = self._late_at(work)

@@ -35,6 +35,7 @@ from bough.model.commands.command import (
     TemplateSlot,
     Transfer,
     TransferTemplate,
+    has_atomic_outputs,
     show_slot,
 )
 from bough.model.commands.playpens import got_files, put_files, stored_files
@@ -450,6 +451,7 @@ class PlannedCommand(NamedTuple):
     row: tuple[Any, ...] = ()
     transfers: tuple[Transfer, ...] = ()
     fresh: int = 0  # so many of the last of `reads` are only put: sent for each attempt anew
+    writes_by_itself: bool = False  # it makes some of its outputs under their final names
 
     def with_transfers(self, transfers: Sequence[Transfer]) -> PlannedCommand:
         """The same in a playpen."""
@@ -472,6 +474,15 @@ class PlannedCommand(NamedTuple):
     def writes(self) -> dict[str, str]:
         """Declared outputs by slot, absolute."""
         return self.call.writes
+
+    @property
+    def has_atomic_outputs(self) -> bool:
+        """See `model.commands.command.has_atomic_outputs`; nor may a losing attempt be sending something to a URL."""
+        template = self.template
+        if template is None or not self.writes or self.writes_by_itself or self.transfers:
+            return False
+        sends = template.late and any(map(is_url, self.writes.values()))
+        return not (sends or self.call.settings.playpen) and has_atomic_outputs(template)
 
     def rename(self, renamed: Mapping[str, str]) -> PlannedCommand:
         """The same with other paths for some files (wanted -> used)."""

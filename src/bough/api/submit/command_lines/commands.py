@@ -39,10 +39,18 @@ from bough.errors import BadValue, BoughError, Clash, InvalidWorkload, WrongType
 from bough.model.arrays.element_reads import ElementReads, pack_reads
 from bough.model.blobs import blob_id
 from bough.model.bounds import check_path, shown
-from bough.model.commands.command import CommandCall, CommandTemplate, OnClash, TemplateSlot, encode_call, shown_text
+from bough.model.commands.command import (
+    CommandCall,
+    CommandTemplate,
+    OnClash,
+    TemplateSlot,
+    encode_call,
+    has_atomic_outputs,
+    shown_text,
+)
 from bough.model.commands.rendering import render_row, row_files, row_patterns
 from bough.model.commands.template import BUILT_IN, is_template, parse
-from bough.model.files import pack_manifest, site_file
+from bough.model.files import is_url, pack_manifest, site_file
 from bough.model.ids import DIGEST_SIZE, BlobId, GroupId, MemoKey, RecordId, number_of
 from bough.model.spaces import Tie
 from bough.model.tasks import Dep, Kind, TaskExtras, TaskSpec
@@ -114,6 +122,7 @@ def submit_command(
         declared.reads,
         _is_always(settings, writes=bool(declared.writes)),
         declared.fresh,
+        planned.has_atomic_outputs,
     )
     planned = declared.planned
     task = Task(registry, record, name, group, command=shown_text(planned.call), writes=planned.writes)
@@ -273,8 +282,11 @@ def submit_sweep(
     length = array_length(planned.rows)
     _check_transfers(planned.template, planned.rows)
     name = settings.name or command_name(planned.text, parameters)
+    atomic_outputs = has_atomic_outputs(planned.template)
     if planned.template.late:
-        settings = at_sites_of(session, settings, *_site_files(planned))
+        reads_there, writes_there = _remote_files(planned)
+        settings = at_sites_of(session, settings, reads_there, writes_there)
+        atomic_outputs = atomic_outputs and not writes_there
     record = session.new_record()
     label = f"{name or 'array'} {number_of(record)}"
     clash = read_clash(how["clash"])
@@ -316,6 +328,7 @@ def submit_sweep(
             reads=reads,
             always=_is_always(settings, writes=bool(declared.writes)),
             indices=how.get("indices", ""),
+            atomic_outputs=atomic_outputs,
         )
         elements = send_array(session, settings, group, parts)
     except BoughError:
@@ -492,13 +505,13 @@ def _file_names(said: Mapping[str, Any]) -> list[object]:
     return [os.fspath(one) if isinstance(one, os.PathLike) else one for one in found]
 
 
-def _site_files(planned: PlannedSweep) -> tuple[set[str], set[str]]:
-    """The files of sites' own storage that elements read and write."""
-    reads = {path for path in planned.reads if ":/" in path}
+def _remote_files(planned: PlannedSweep) -> tuple[set[str], set[str]]:
+    """The files at URLs and in sites' own storage that elements read and write."""
+    reads = set(filter(is_url, planned.reads))
     writes: set[str] = set()
     for read, made in files_of(planned.template, planned.rows):
-        reads.update(path for path in read if ":/" in path)
-        writes.update(path for path in made.values() if ":/" in path)
+        reads.update(filter(is_url, read))
+        writes.update(filter(is_url, made.values()))
     return reads, writes
 
 

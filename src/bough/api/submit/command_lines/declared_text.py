@@ -25,6 +25,7 @@ class SlottedText(NamedTuple):
 
     text: str
     paths: dict[str, str]  # by slot
+    writes_by_itself: bool = False  # some output does not stand in it
 
 
 def plan_with_files(
@@ -38,7 +39,7 @@ def plan_with_files(
     text = slotted.text if slotted.paths else command
     planned = plan_command(text, slotted.paths, cwd=cwd, env=env, outputs=patterns or None)
     declared = tuple(dict.fromkeys((*planned.reads, *(absolute(path, cwd) for path in reads))))
-    return planned._replace(text=command, reads=declared)
+    return planned._replace(text=command, reads=declared, writes_by_itself=slotted.writes_by_itself)
 
 
 def _expanded(path: str, cwd: str) -> list[str]:
@@ -71,7 +72,7 @@ def with_slots(command: str, reads: Sequence[str], writes: Sequence[str]) -> Slo
             paths[name] = path
             after += f"\n[ ! -e {_literal(shlex.quote(path))} ] || mv -f -- {_literal(shlex.quote(path))} {{{name}:w}}"
         text = f"{_literal(before)}(\n{text}\n){after}"  # in a subshell, which may change its directory
-    return SlottedText(text, paths)
+    return SlottedText(text, paths, bool(beside))
 
 
 def _slot_name(path: str, taken: Mapping[str, str]) -> str:

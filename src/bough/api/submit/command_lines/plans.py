@@ -39,7 +39,19 @@ from bough.model.events.news import GroupClosed
 from bough.model.files import is_pattern, is_url
 from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
 from bough.model.sites.resources import ONE_CORE, Needs
-from bough.model.tasks import NO_EXTRAS, NO_LIMITS, Dep, GroupSpec, Item, Kind, Limits, On, TaskExtras, TaskSpec
+from bough.model.tasks import (
+    NO_EXTRAS,
+    NO_LIMITS,
+    Dep,
+    GroupSpec,
+    Item,
+    Kind,
+    Limits,
+    On,
+    TaskExtras,
+    TaskSpec,
+    idempotence,
+)
 from bough.movers.local import expand
 from bough.wire import questions
 
@@ -267,6 +279,7 @@ class _Submission:
             declared.reads if declared else (),
             bool(declared and declared.writes),  # such a command is up to date, or it is not, as under make
             declared.fresh if declared else 0,
+            atomic_outputs=declared is not None and declared.planned.has_atomic_outputs,
         )
         session = self._session
         if session.is_joined:  # it may be there already, by another number, which those that wait for it must know
@@ -339,8 +352,8 @@ class _Submission:
                 retries=said.retries,
                 memory_growth=said.memory_growth,
                 timeout_growth=said.timeout_growth,
-                idempotent=said.idempotent,
                 keep=said.keep,
+                **idempotence(said.idempotent),
             )
             found = self._kinds[key] = (needs, NO_LIMITS if limits == NO_LIMITS else limits)
         return found

@@ -28,7 +28,7 @@ from bough.model.ids import BlobId, read_bytes, read_seconds, split_growth
 from bough.model.refs import Ref, replaced
 from bough.model.sites.requirements import join_requirements, read_requirement
 from bough.model.sites.resources import ONE_CORE, OWN_PYTHON, Needs, SiteNames
-from bough.model.tasks import LATER, NO_EXTRAS, NO_LIMITS, Dep, Keep, Limits, TaskExtras
+from bough.model.tasks import LATER, NO_EXTRAS, NO_LIMITS, Dep, Keep, Limits, TaskExtras, idempotence
 
 if TYPE_CHECKING:
     from bough.api.futures.task import Home, OutputPath
@@ -259,8 +259,8 @@ def _limits(base: Limits, said: Mapping[str, object]) -> Limits:
         resend_after=seconds["replay"],
         memory_growth=memory_growth,
         timeout_growth=timeout_growth,
-        idempotent=_yes("idempotent", said["idempotent"]) if "idempotent" in said else base.idempotent,
         keep=_keep(said["keep"]) if "keep" in said else base.keep,
+        **idempotence(_yes("idempotent", said["idempotent"]) if "idempotent" in said else base.idempotent),
     )
 
 

@@ -56,6 +56,11 @@ class Candidate:
         """Expected run time, 0: unknown."""
         return self.record.expected
 
+    @property
+    def measured(self) -> int:
+        """How many tasks of its template have ended well."""
+        return self.record.runtime.seen
+
 
 _NONE: Final[dict[Element, Candidate]] = {}
 
@@ -80,16 +85,21 @@ class Waste(msgspec.Struct, array_like=True):
 class ReplicaIndex:
     """See the module."""
 
-    __slots__ = ("_by_replicas", "_clean_at", "by_element", "is_on", "started", "untold", "waste")
+    __slots__ = ("_by_replicas", "_clean_at", "_is_unasked", "by_element", "is_on", "started", "untold", "waste")
 
-    def __init__(self, *, is_on: bool) -> None:
+    def __init__(self, *, is_on: bool, is_unasked: bool = False) -> None:
         self.is_on = is_on
+        self._is_unasked = is_unasked  # nobody chose this replication, so it needs the word of each task
         self.by_element: dict[Element, Candidate] = {}
         self.started: dict[int, ReplicaStart] = {}  # by span: of replicas
         self.waste = Waste()
         self.untold: dict[Attempt, int] = {}  # superseded attempts, the oldest first, with their spans
         self._by_replicas: dict[int, dict[Element, Candidate]] = {}  # each in the order in which they came
         self._clean_at = _FEW
+
+    def allows(self, record: Record) -> bool:
+        """Whether tasks of a record may be replicated, by what was said of them."""
+        return may_be_replicated(record) and not (self._is_unasked and not _may_be_unasked(record))
 
     def note(self, records: dict[int, Record], candidate: Candidate) -> None:
         """A task runs that may be replicated."""
@@ -102,7 +112,7 @@ class ReplicaIndex:
 
     def note_started(self, records: dict[int, Record], span: Span, start: int, stop: int, now: Seconds) -> bool:
         """Elements of a span have begun; whether they may be replicated."""
-        if not may_be_replicated(span.record):
+        if not self.allows(span.record):
             return False
         for index in range(start, stop):
             self.note(records, Candidate(span.record, index, span.id, now))
@@ -215,6 +225,13 @@ def may_be_replicated(record: Record) -> bool:
     """Whether the tasks of a record may run twice at the same time, by what their user said of them."""
     if type(record) is TaskRecord:
         own = record.own
-        return record.shared_spec.limits.idempotent and (own is None or own.extras.checkpoint is None)
+        return record.shared_spec.limits.replicable and (own is None or own.extras.checkpoint is None)
     spec = record.spec
-    return spec.limits.idempotent and spec.extras.checkpoint is None
+    return spec.limits.replicable and spec.extras.checkpoint is None
+
+
+def _may_be_unasked(record: Record) -> bool:
+    """Whether they may although nobody asked for replication: their user says so, or what they write cannot clash."""
+    if type(record) is TaskRecord:
+        return record.shared_spec.limits.repeatable or (record.own is not None and record.own.atomic_outputs)
+    return record.spec.limits.repeatable or record.spec.atomic_outputs

@@ -2,8 +2,8 @@
 
 Rules: a final name appears only once its command has succeeded with all of its outputs. When two attempts of a task run
 at a time, as a replica or because one was given up too early, the outputs of the one that shows them first stay, and
-both report the same files. A file that anybody else wrote there while the command ran is replaced, as any program would
-do that writes there, and never reported as the command's own.
+both report the same files: all of one attempt, if it gets to show all of them. A file that anybody else wrote there
+while the command ran is replaced, as any program would do that writes there, and never reported as the command's own.
 
 An attempt signs what it shows (an extended attribute: task, size and time), so that another attempt knows it from a
 stranger's file. Where a file system keeps no such attributes, the same bytes are proof enough.
@@ -16,6 +16,7 @@ import errno
 import os
 import re
 import stat
+import time
 from collections.abc import Collection, Iterator, Sequence
 
 from bough.executor.host.disk_space_wait import lacks_space
@@ -25,6 +26,8 @@ from bough.model.outcomes import Output, kept_time
 
 _SIGNATURE = "user.bough.task"
 _LONGEST = 4096  # characters of a path that the kernel takes
+_SHOWING = 2.0  # seconds in which an attempt that has shown an output shows its next one
+_LOOK = 0.005
 
 
 class Outputs:
@@ -113,6 +116,7 @@ class Outputs:
     def show(self) -> tuple[Output, ...]:
         """Give the outputs their names."""
         found = []
+        is_late = False  # another attempt is showing its outputs, which belong together
         for slot, path in self._writes.items():
             hidden = self.hidden[slot]
             if slot in self._in_place:
@@ -121,10 +125,14 @@ class Outputs:
             # Looked at before it has its name: what is written over it from then on is not the command's.
             state = os.stat(hidden, follow_symlinks=os.path.exists(hidden))
             self._sign(hidden)
-            now = _identity(path)  # the command may have removed what was there
-            faster = self._shown_by_another(hidden, path) if now not in (None, self._before.get(path)) else None
+            faster = (
+                self._shown_by_another(hidden, path)
+                if self._is_new(path, within=_SHOWING if is_late else 0.0)
+                else None
+            )
             faster = faster or self._give_name(hidden, path)
             if faster:
+                is_late = True
                 remove(hidden)
                 state = faster
             if stat.S_ISDIR(state.st_mode):
@@ -133,6 +141,15 @@ class Outputs:
             found.append(Output(slot, path, state.st_size, kept_time(state.st_mtime_ns)))
         found += [_output(path, path) for path in self.gathered()]
         return tuple(found)
+
+    def _is_new(self, path: str, *, within: float) -> bool:
+        """Whether something came to a path while the command ran, or comes within some seconds."""
+        end = time.monotonic() + within
+        while _identity(path) in (None, self._before.get(path)):  # the command may have removed what was there
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_LOOK)
+        return True
 
     def _signature(self, state: os.stat_result) -> bytes:
         """What says that a file, as it is now, is this task's output."""

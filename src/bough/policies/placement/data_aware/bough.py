@@ -12,6 +12,7 @@
 `affinity` multiplies the seconds that data would travel (soft affinity: 0 places in order, 10 waits for data ten times
 as long as it is worth). `delay` is delay scheduling (Zaharia et al., EuroSys 2010): a task whose data is elsewhere
 waits for so many seconds at least, measured bandwidths or not.
+It comes with tail replication for users who did not ask for it (`policies.replication.careful_tail`).
 Rule: without declared files, and while no cache holds anything, tasks go in order, as under `fifo`.
 """
 
@@ -39,6 +40,11 @@ class Bough(msgspec.Struct, frozen=True):
     affinity: Annotated[float, Meta(ge=0, le=1000)] = 1.0
     delay: Duration = 0.0
     patience: Duration = 60.0
+
+    @property
+    def own_replication(self) -> str:
+        """What holds up the end of a workload is run again elsewhere, where that is known to be harmless."""
+        return "careful-tail"
 
     @property
     def data_needs(self) -> DataNeeds:
