@@ -1,6 +1,8 @@
 """How fast one executor takes a content from another: beside iperf3, bare TLS and scp on the same link.
 
     python tests/bench/peer_speed.py [--megabytes 400] [--rates 100mbit 1gbit none] [--rounds 5] [--files 1000]
+    python tests/bench/peer_speed.py --rates --far 100mbit:40:0 100mbit:40:0.5 [--congestion cubic]
+    python tests/bench/peer_speed.py --rates --force 1gbit none
 
 The two ends are the very parts of the transfer process, each with a cache of its own, on hosts that are network
 namespaces: TLS, the ticket, the digest and the write to the disk are in the time, the start of the processes is not.
@@ -8,6 +10,10 @@ Bare TLS is a loop of `sendall` and `recv_into` in Python, which keeps nothing. 
 counts, because others use the machine, and the seconds of processor that a gigabyte takes are printed beside it.
 First comes what caching costs for a small file: to take one in, and to pin one that is there. It needs root, iperf3
 and sshd.
+
+`--far RATE:MILLISECONDS:LOSS` is a line with a delay and a loss in percent, either way (`tap_line.py`): a content over
+one stream, and over as many as are used there, beside iperf3 with one and with four. `--force` does the same on links
+without a delay, with the streams that would be used if the peer were far.
 """
 
 from __future__ import annotations
@@ -22,6 +28,7 @@ import tempfile
 import time
 from hashlib import blake2b
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
@@ -29,15 +36,17 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 from linked_hosts import LinkedHosts, shell, until
 
 from bough.executor.files.caches.host_cache import HostCache
+from bough.executor.files.transfers.peer_streams import FAR
 from bough.transport.tls import fingerprint_of, new_certificate
 from bough.wire.file_messages import DIGEST
 from bough.wire.peer_messages import make_ticket
 
 SECRET = b"s" * 32
+NEVER = 1e9  # seconds of a round trip
 _SERVE = """
 import sys, time
 from bough.executor.files.caches.host_cache import HostCache
-from bough.executor.files.transfers.peer_link import PeerServer, listen
+from bough.executor.files.transfers.peer_server import PeerServer, listen
 from bough.transport.tls import server_context
 listener = listen(sys.argv[1])
 PeerServer(listener, HostCache(sys.argv[2], 1 << 40)).serve(server_context(sys.argv[3], sys.argv[4]), b"s" * 32, 8)
@@ -47,20 +56,23 @@ time.sleep(3600)
 _READ = """
 import sys, time
 from bough.executor.files.caches.host_cache import HostCache
-from bough.executor.files.transfers.peer_link import PeerReader
+from bough.executor.files.transfers.peer_reader import PeerReader
+from bough.executor.files.transfers.range_plan import RangePlan
 from bough.wire.file_messages import PeerHint
-folder, address, port, fingerprint, until, ticket, digest, size = sys.argv[1:]
+from bough.executor.files.transfers import peer_streams
+folder, address, port, fingerprint, until, ticket, digest, size, far = sys.argv[1:]
+peer_streams.FAR = float(far)
 cache, digest, size = HostCache(folder, 1 << 40), bytes.fromhex(digest), int(size)
 hint = PeerHint(1, address, int(port), fingerprint, float(until), bytes.fromhex(ticket))
 begun, used = time.monotonic(), time.process_time()
 arriving = cache.receive(digest, size)
-PeerReader(2).read(hint, digest, range(size), arriving.add)
+PeerReader(2).read(hint, digest, RangePlan(0, size, arriving.add))
 assert arriving.finish()
 print(time.monotonic() - begun, time.process_time() - used)
 """
 _PUMP = """
 import sys, time
-from bough.executor.files.transfers.peer_link import listen
+from bough.executor.files.transfers.peer_server import listen
 from bough.transport.tls import server_context
 listener = listen(sys.argv[1])
 print(listener.getsockname()[1], flush=True)
@@ -109,8 +121,9 @@ def take(cache: HostCache, data: bytes) -> bytes:
 class Ends:
     """A serving end on host 0; readers on host 1."""
 
-    def __init__(self, hosts: LinkedHosts, folder: Path, megabytes: int) -> None:
+    def __init__(self, hosts: LinkedHosts, folder: Path, megabytes: int, address: str = "") -> None:
         self.hosts, self.folder, self.size = hosts, folder, megabytes << 20
+        self.address = address or hosts.address(0)
         data = os.urandom(self.size)
         (folder / "plain.bin").write_bytes(data)
         self.digest = take(HostCache(str(folder / "serving"), 1 << 40), data)
@@ -124,23 +137,23 @@ class Ends:
 
     def _start(self, code: str, log: str, *words: str) -> tuple[int, str]:
         """A serving end on host 0: its process and its port."""
-        self.hosts.spawn(0, [sys.executable, "-c", code, self.hosts.address(0), *words], log)
+        self.hosts.spawn(0, [sys.executable, "-c", code, self.address, *words], log)
         until(lambda: (self.folder / log).read_text().strip(), "the serving end")
         return self.hosts.processes[-1].pid, (self.folder / log).read_text().strip()
 
-    def peer(self) -> Speed:
-        """A content, from cache to cache."""
+    def peer(self, far: float = FAR) -> Speed:
+        """A content, from cache to cache; `far`: seconds of a round trip from which on there are several streams."""
         end = time.time() + 999
         ticket = make_ticket(SECRET, self.digest, 2, end)
         shutil.rmtree(self.folder / "reading", ignore_errors=True)
         pid, port = self._serving
-        words = [str(self.folder / "reading"), self.hosts.address(0), port, self.fingerprint, repr(end)]
-        return self._read(pid, _READ, *words, ticket.hex(), self.digest.hex(), str(self.size))
+        words = [str(self.folder / "reading"), self.address, port, self.fingerprint, repr(end)]
+        return self._read(pid, _READ, *words, ticket.hex(), self.digest.hex(), str(self.size), repr(far))
 
     def pump(self) -> Speed:
         """As many bytes by TLS alone."""
         pid, port = self._pumping
-        return self._read(pid, _DRAIN, self.hosts.address(0), port, str(self.size))
+        return self._read(pid, _DRAIN, self.address, port, str(self.size))
 
     def _read(self, sender: int, code: str, *words: str) -> Speed:
         before, command = used_by(sender), [*self.hosts.words(1), sys.executable, "-c", code, *words]
@@ -149,11 +162,12 @@ class Ends:
         giga = self.size / 1e9
         return Speed(self.size / took, (used_by(sender) - before) / giga, used / giga)
 
-    def iperf(self, seconds: int = 4) -> Speed:
+    def iperf(self, seconds: int = 4, streams: int = 1) -> Speed:
         """What TCP gives."""
         with subprocess.Popen([*self.hosts.words(0), "iperf3", "-s", "-1"], stdout=subprocess.DEVNULL):
             time.sleep(0.5)
-            words = [*self.hosts.words(1), "iperf3", "-c", self.hosts.address(0), "-R", "-J", "-t", str(seconds)]
+            words = [*self.hosts.words(1), "iperf3", "-c", self.address, "-R", "-J", "-t", str(seconds)]
+            words += ["-P", str(streams)]
             done = subprocess.run(words, check=True, capture_output=True, text=True)
         return Speed(float(json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"]) / 8)
 
@@ -212,15 +226,62 @@ def overhead(folder: Path, files: int) -> None:
         shutil.rmtree(place)
 
 
+def compare_streams(ends: Ends, name: str, far: float, rounds: int) -> None:
+    """One stream against several, by turns, beside what TCP gives."""
+    size = ends.size / 1e6
+    ways = {
+        "iperf3": lambda: ends.iperf(8),
+        "iperf3 -P 4": lambda: ends.iperf(8, 4),
+        "one stream": lambda: ends.peer(NEVER),
+        "several": lambda: ends.peer(far),
+    }
+    found: dict[str, list[Speed]] = {way: [] for way in ways}
+    for _ in range(rounds):
+        for way, measure in ways.items():
+            found[way].append(measure())
+    print(f"{name}, {size:.0f} MB, Mbit/s, medians of {rounds} (least to most):", flush=True)
+    for way, speeds in found.items():
+        rates = sorted(8 * speed.rate / 1e6 for speed in speeds)
+        used = min(speeds, key=lambda speed: speed.sends + speed.reads)
+        cost = f"; {used.sends:.2f} + {used.reads:.2f} s of processor for a GB" if used.reads else ""
+        print(f"  {way:12} {median(rates):7.1f} ({rates[0]:.1f} to {rates[-1]:.1f}){cost}", flush=True)
+    gains = [several.rate / one.rate for one, several in zip(found["one stream"], found["several"], strict=True)]
+    print(f"  several to one: {median(gains):.2f} ({', '.join(f'{gain:.2f}' for gain in gains)})", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=400)
-    parser.add_argument("--rates", nargs="+", default=["100mbit", "1gbit", "none"])
+    parser.add_argument("--far", nargs="*", default=[], metavar="RATE:MILLISECONDS:LOSS")
+    parser.add_argument("--force", nargs="*", default=[], metavar="RATE")
+    parser.add_argument("--congestion", default="cubic", help="of TCP on the far lines")
+    parser.add_argument("--rates", nargs="*", default=["100mbit", "1gbit", "none"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--files", type=int, default=1000)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bough-peer-speed-") as name:
-        overhead(Path(name), args.files)
+        for line in args.far:
+            folder = Path(name) / line
+            folder.mkdir()
+            hosts = LinkedHosts(folder, 2)
+            try:
+                rate, delay, loss = line.split(":")
+                address, _ = hosts.join(0, 1, rate, float(delay), float(loss), args.congestion)
+                ends = Ends(hosts, folder, args.megabytes, address)
+                title = f"{rate}, {delay} ms and {loss} % loss each way, {args.congestion}"
+                compare_streams(ends, title, FAR, args.rounds)
+            finally:
+                hosts.close()
+        for rate in args.force:
+            folder = Path(name) / f"forced-{rate}"
+            folder.mkdir()
+            hosts = LinkedHosts(folder, 2, "" if rate == "none" else rate)
+            try:
+                compare_streams(Ends(hosts, folder, args.megabytes), f"{rate}, near, forced", 0.0, args.rounds)
+            finally:
+                hosts.close()
+        if args.rates:
+            overhead(Path(name), args.files)
         for rate in args.rates:
             folder = Path(name) / rate
             folder.mkdir()

@@ -1,9 +1,10 @@
 """A line with a delay between two network namespaces: frames that come in on one side go out on the other one later.
 
-python tap_line.py NAMESPACE ADDRESS NAMESPACE ADDRESS MILLISECONDS
+python tap_line.py NAMESPACE ADDRESS NAMESPACE ADDRESS MILLISECONDS [LOSS]
 
 Where the kernel has no delaying queue (`netem`) this is the real thing all the same: TCP with its windows, its
-acknowledgements and TLS on top runs over it. It needs root and /dev/net/tun, and says "up" when both ends are.
+acknowledgements and TLS on top runs over it. LOSS is the part of the frames, in percent, that get lost either way: each
+by dice of its own, from a seed. It needs root and /dev/net/tun, and says "up" when both ends are.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from random import Random
 
 NAME = "line0"
 _CLONE_NEWNET = 0x40000000
@@ -45,8 +47,9 @@ def _enter(namespace: int) -> None:
         raise OSError(ctypes.get_errno(), "a network namespace cannot be entered")
 
 
-def carry(one: int, other: int, delay: float) -> None:
+def carry(one: int, other: int, delay: float, loss: float) -> None:
     """Pass frames on, each after the delay, in order, for ever."""
+    dice = Random(1)
     waiting: dict[int, deque[tuple[float, bytes]]] = {one: deque(), other: deque()}  # by where they go
     far = {one: other, other: one}
     while True:
@@ -58,7 +61,8 @@ def carry(one: int, other: int, delay: float) -> None:
                     frame = os.read(end, 1 << 16)
                 except BlockingIOError:
                     break
-                waiting[far[end]].append((time.monotonic() + delay, frame))
+                if not loss or dice.random() >= loss:
+                    waiting[far[end]].append((time.monotonic() + delay, frame))
         now = time.monotonic()
         for end, frames in waiting.items():
             while frames and frames[0][0] <= now:
@@ -69,10 +73,10 @@ def carry(one: int, other: int, delay: float) -> None:
 
 
 def main() -> None:
-    one, its, other, others, milliseconds = sys.argv[1:]
+    one, its, other, others, milliseconds, *loss = sys.argv[1:]
     ends = tap(one, its), tap(other, others)
     print("up", flush=True)
-    carry(*ends, float(milliseconds) / 1e3)
+    carry(*ends, float(milliseconds) / 1e3, float(loss[0]) / 100 if loss else 0.0)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from bough.wire.client_messages import FromClient, ToClient
 from bough.wire.executor_messages import FromExecutor, ToExecutor
 from bough.wire.framing import Frames, frame_list
 from bough.wire.handshake import split_first
+from bough.wire.peer_messages import AskContent, ContentComes
 from bough.wire.relay_channels import (
     ChannelClosed,
     ChannelCredit,
@@ -40,6 +41,7 @@ UNIONS: dict[str, object] = {
     "executor": ToExecutor,
     "relay": ToRelay,
     "line": FromRelay,
+    "peer": AskContent | ContentComes,
 }
 _LENGTHS = (0, 1, 2, 15, 31, 32, 255, 256, 65535, 65536, 1 << 24, 1 << 30, (1 << 30) + 1, (1 << 32) - 1)
 _CODES = bytes((0xC0, 0xC1, 0xC4, 0xC6, 0xC9, 0xCA, 0xCB, 0xCF, 0xD3, 0xD6, 0xDB, 0xDD, 0xDF, 0x91, 0x81, 0xA1, 0xFF))

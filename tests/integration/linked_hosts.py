@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 DEADLINE = 300.0
+_LINE = Path(__file__).parents[1] / "bench" / "tap_line.py"
 
 
 def until(condition: Callable[[], object], what: str, seconds: float = DEADLINE) -> None:
@@ -76,6 +77,26 @@ class LinkedHosts:
             for place, device in ((name, "e0"), (self._bridge, f"p{number}")):
                 queue = f"tbf rate {rate} burst {burst} latency 100ms"
                 shell(f"ip netns exec {place} tc qdisc replace dev {device} root {queue}")
+
+    def join(
+        self, one: int, other: int, rate: str, milliseconds: float, loss: float, congestion: str = ""
+    ) -> list[str]:
+        """A line of their own between two hosts, with a delay and a loss (%) either way: the addresses at its ends.
+
+        `congestion`: how TCP finds its speed there (cubic, bbr); empty: as the machine does.
+        """
+        names, addresses = (self._names[one], self._names[other]), [f"10.98.7.{one + 1}", f"10.98.7.{other + 1}"]
+        ends = [word for pair in zip(names, [f"{address}/24" for address in addresses], strict=True) for word in pair]
+        log = self.folder / f"line-{one}-{other}.log"
+        with open(log, "wb") as file:
+            words = [sys.executable, str(_LINE), *ends, str(milliseconds), str(loss)]
+            self.processes.append(subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=file))
+        until(lambda: "up" in log.read_text(), "the line")
+        for name in names:
+            shell(f"ip netns exec {name} tc qdisc replace dev line0 root tbf rate {rate} burst 64k latency 100ms")
+            if congestion:
+                shell(f"ip -n {name} route replace 10.98.7.0/24 dev line0 congctl {congestion}")
+        return addresses
 
     def cut(self, number: int, *, is_up: bool = False) -> None:
         """Cut a host off, or connect it again."""

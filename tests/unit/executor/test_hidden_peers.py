@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from bough.executor.files.caches.host_cache import HostCache
-from bough.executor.files.transfers import peer_link
-from bough.executor.files.transfers.peer_link import PeerReader, PeerUnreached
+from bough.executor.files.transfers import peer_reader
+from bough.executor.files.transfers.peer_link import PeerUnreached
+from bough.executor.files.transfers.peer_reader import PeerReader
+from bough.executor.files.transfers.range_plan import RangePlan
 from bough.executor.files.transfers.transfer_process import TransferProcess
 from bough.executor.files.transfers.transfer_protocol import (
     BringContent,
@@ -38,7 +40,7 @@ class Network:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.tried: list[int] = []
-        monkeypatch.setattr(peer_link.socket, "create_connection", self._try)
+        monkeypatch.setattr(peer_reader.socket, "create_connection", self._try)
 
     def _try(self, place: tuple[str, int], timeout: float) -> socket.socket:
         assert timeout <= 1.5
@@ -50,12 +52,12 @@ def test_who_does_not_answer_is_not_tried_again_for_a_while(monkeypatch: pytest.
     network, reader = Network(monkeypatch), PeerReader(2)
     for _ in range(3):
         with pytest.raises(PeerUnreached, match="cannot be reached"):  # by which the server knows it
-            reader.read(hint(1), DIGEST, range(6), lambda _: None)
+            reader.read(hint(1), DIGEST, RangePlan(0, 6, lambda _: None))
     assert network.tried == [4000]
-    now = peer_link.time.monotonic()
-    monkeypatch.setattr(peer_link.time, "monotonic", lambda: now + 61.0)
+    now = peer_reader.time.monotonic()
+    monkeypatch.setattr(peer_reader.time, "monotonic", lambda: now + 61.0)
     with pytest.raises(PeerUnreached):
-        reader.read(hint(1), DIGEST, range(6), lambda _: None)
+        reader.read(hint(1), DIGEST, RangePlan(0, 6, lambda _: None))
     assert network.tried == [4000, 4000]
 
 

@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from bough.executor.files.caches.host_cache import HostCache
-from bough.executor.files.transfers import peer_link
-from bough.executor.files.transfers.peer_link import PeerFailure, PeerReader, PeerServer, listen
+from bough.executor.files.transfers import peer_server, peer_streams
+from bough.executor.files.transfers.peer_link import PeerFailure
+from bough.executor.files.transfers.peer_reader import PeerReader
+from bough.executor.files.transfers.peer_server import PeerServer, listen
+from bough.executor.files.transfers.range_plan import RangePlan
 from bough.movers.local import digest_of
 from bough.policies.eviction.eviction_names import load_eviction
 from bough.transport.tls import fingerprint_of, new_certificate, server_context
@@ -57,13 +60,13 @@ class Peer:
     def read(self, digest: bytes) -> bytes:
         end, got = time.time() + 600, bytearray()
         hint = PeerHint(1, "127.0.0.1", self.port, self.fingerprint, end, make_ticket(SECRET, digest, 2, end))
-        self.reader.read(hint, digest, range(SIZE), got.extend)
+        self.reader.read(hint, digest, RangePlan(0, SIZE, got.extend))
         return bytes(got)
 
 
 @pytest.fixture
 def peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Peer]:
-    monkeypatch.setattr(peer_link, "_EXPECTED", 300.0)  # a peer that waits makes its reader give up, and not hear no
+    monkeypatch.setattr(peer_server, "_EXPECTED", 300.0)  # a peer that waits makes its reader give up, and not hear no
     made = Peer(tmp_path)
     yield made
     made.close()
@@ -79,7 +82,7 @@ def test_a_reader_that_comes_after_the_eviction_is_told_at_once(peer: Peer) -> N
 
 
 def test_an_evicted_content_that_is_ordered_again_is_waited_for(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_link, "_BEGINS", 300.0)
+    monkeypatch.setattr(peer_streams, "_BEGINS", 300.0)
     first = peer.adopt("a")
     peer.adopt("b")
     peer.server.ordered(first)
@@ -90,8 +93,8 @@ def test_an_evicted_content_that_is_ordered_again_is_waited_for(peer: Peer, monk
 
 
 def test_what_is_remembered_of_evictions_is_bounded(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_link, "_EVICTED", 3)
-    monkeypatch.setattr(peer_link, "_BEGINS", 0.5)
+    monkeypatch.setattr(peer_server, "_EVICTED", 3)
+    monkeypatch.setattr(peer_streams, "_BEGINS", 0.5)
     gone = [bytes([number]) * 32 for number in range(5)]
     for digest in gone:
         peer.server.evicted(digest)

@@ -24,7 +24,10 @@ from typing import Final
 from bough.errors import BoughError
 from bough.executor.files.caches.host_cache import ArrivingContent, HostCache
 from bough.executor.files.caches.shared_store import Claim, SharedStore
-from bough.executor.files.transfers.peer_link import PeerFailure, PeerReader, PeerServer, PeerUnreached, listen
+from bough.executor.files.transfers.peer_link import PeerFailure, PeerUnreached
+from bough.executor.files.transfers.peer_reader import PeerReader
+from bough.executor.files.transfers.peer_server import PeerServer, listen
+from bough.executor.files.transfers.range_plan import RangePlan
 from bough.executor.files.transfers.transfer_protocol import (
     BringContent,
     CacheEvents,
@@ -265,12 +268,13 @@ class TransferProcess:
 
     def _fill(self, transfer: _Transfer, arriving: ArrivingContent) -> None:
         for attempt in range(_CORRUPT + 1):
+            plan = RangePlan(arriving.written, arriving.size, arriving.add)
             if attempt < _CORRUPT:
-                self._from_peers(transfer, arriving)
-            if arriving.written < arriving.size and self._is_shared(transfer.order):
-                self._from_site(transfer, arriving)
-            if arriving.written < arriving.size:
-                self._from_server(transfer, arriving)
+                self._from_peers(transfer, plan)
+            if not plan.is_complete and self._is_shared(transfer.order):
+                self._from_site(transfer, plan)
+            if not plan.is_complete:
+                self._from_server(transfer, plan)
             if arriving.finish():
                 return
             if transfer.shared and self._shared is not None:
@@ -283,30 +287,30 @@ class TransferProcess:
             transfer.sources.clear()
         raise TransferFailed("what arrived is not what was announced")
 
-    def _from_peers(self, transfer: _Transfer, arriving: ArrivingContent) -> None:
+    def _from_peers(self, transfer: _Transfer, plan: RangePlan) -> None:
         """Take what peers give; if that is not all, no more of them is known."""
         peers = transfer.order.peers
         for _ in range(_ROUNDS):
             for peer in peers:
-                if arriving.written >= arriving.size:
+                if plan.is_complete:
                     return
-                if peer.executor not in transfer.failed and not self._from_peer(transfer, arriving, peer):
+                if peer.executor not in transfer.failed and not self._from_peer(transfer, plan, peer):
                     break  # the server hears of it before another one is tried, which may be behind the same firewall
-            if arriving.written >= arriving.size or not peers:
+            if plan.is_complete or not peers:
                 return
             self._say(NeedPeers(transfer.order.number, list(transfer.failed.values())))
             peers = self._await_peers(transfer)
 
-    def _from_peer(self, transfer: _Transfer, arriving: ArrivingContent, peer: PeerHint) -> bool:
+    def _from_peer(self, transfer: _Transfer, plan: RangePlan, peer: PeerHint) -> bool:
         """Take what a peer gives; whether it could be reached."""
-        begun, before = time.monotonic(), arriving.written
+        begun, before = time.monotonic(), plan.came
         try:
-            self._reader.read(peer, arriving.digest, range(arriving.written, arriving.size), arriving.add)
+            self._reader.read(peer, transfer.order.digest, plan)
         except PeerFailure as failure:
             transfer.failed[peer.executor] = FailedPeer(peer.executor, reason=str(failure)[:_REASON])
             return not isinstance(failure, PeerUnreached)
         finally:
-            transfer.came(peer.executor, arriving.written - before, time.monotonic() - begun)
+            transfer.came(peer.executor, plan.came - before, time.monotonic() - begun)
         return True
 
     def _await_peers(self, transfer: _Transfer) -> list[PeerHint]:
@@ -321,29 +325,33 @@ class TransferProcess:
         """Whether a content belongs into the shared store."""
         return self._shared is not None and not order.fresh and self._shared.keeps(order.size)
 
-    def _from_site(self, transfer: _Transfer, arriving: ArrivingContent) -> None:
+    def _from_site(self, transfer: _Transfer, plan: RangePlan) -> None:
         """Take a content from the shared store; if it is not there and nobody else brings it, it is ours to bring."""
-        store = self._shared
+        store, digest = self._shared, transfer.order.digest
         assert store is not None
         while True:
-            self._from_store(store, transfer, arriving)
-            if arriving.written >= arriving.size or transfer.claim is not None:
+            self._from_store(store, transfer, plan)
+            if plan.is_complete or transfer.claim is not None:
                 return
-            transfer.claim = store.claim(arriving.digest)
+            transfer.claim = store.claim(digest)
             if transfer.claim is None:
-                store.wait(arriving.digest)
+                store.wait(digest)
 
     @staticmethod
-    def _from_store(store: SharedStore, transfer: _Transfer, arriving: ArrivingContent) -> None:
-        number = store.open(arriving.digest, arriving.size)
+    def _from_store(store: SharedStore, transfer: _Transfer, plan: RangePlan) -> None:
+        number = store.open(transfer.order.digest, transfer.order.size)
         if number < 0:
             return
         try:
-            while data := os.pread(number, _CHUNK, arriving.written):
-                arriving.add(data)
+            while span := plan.take(_CHUNK):
+                data = b""
+                with contextlib.suppress(OSError):  # another host may have given it up
+                    data = os.pread(number, len(span), span.start)
+                plan.give_back(span[len(data) :])
+                if not data:
+                    return
+                plan.put(span.start, data)
                 transfer.shared += len(data)
-        except OSError:  # another host has given it up; or it cannot be written here, which is met again at once
-            return
         finally:
             os.close(number)
 
@@ -368,14 +376,14 @@ class TransferProcess:
         for start in range(0, max(1, len(found)), _LISTED):
             self._say(SharedEvents(found[start : start + _LISTED], whole=start == 0))
 
-    def _from_server(self, transfer: _Transfer, arriving: ArrivingContent) -> None:
-        begun, before = time.monotonic(), arriving.written
-        asked, early = arriving.written, dict[int, bytes]()
+    def _from_server(self, transfer: _Transfer, plan: RangePlan) -> None:
+        begun, before = time.monotonic(), plan.came
+        asked: dict[int, range] = {}
         try:
-            while arriving.written < arriving.size:
-                while asked < min(arriving.size, arriving.written + _AHEAD * PIECE):
-                    self._say(NeedPiece(transfer.order.number, asked))
-                    asked += PIECE
+            while not plan.is_complete:
+                while len(asked) < _AHEAD and (span := plan.take(PIECE)):
+                    asked[span.start] = span
+                    self._say(NeedPiece(transfer.order.number, span.start))
                 message = transfer.inbox.get()
                 if transfer.claim is not None:
                     transfer.claim.touch()
@@ -383,10 +391,10 @@ class TransferProcess:
                     continue
                 if message.error:
                     raise TransferFailed(message.error)
-                early[message.offset] = message.data
-                while piece := early.pop(arriving.written, b""):
-                    arriving.add(piece)
-                if message.offset == arriving.written and not message.data:
+                wanted = asked.pop(message.offset, range(0))
+                if len(message.data) < len(wanted):
                     raise TransferFailed("it became shorter on its way")
+                if wanted:
+                    plan.put(wanted.start, message.data[: len(wanted)])
         finally:
-            transfer.came(0, arriving.written - before, time.monotonic() - begun)
+            transfer.came(0, plan.came - before, time.monotonic() - begun)

@@ -1,0 +1,221 @@
+"""Serving the contents of a cache to other executors, by TLS. It blocks: each connection has a thread.
+
+A content that is still coming is served as it comes, so that a file which many want goes along a chain at the speed of
+one copy. Rules: nothing is given without a ticket, and to a bounded number of readers at a time; the streams of one
+transfer count as one reader. A reader that takes nothing for a while is given up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import ssl
+import stat
+import threading
+import time
+from typing import Final
+
+from bough.errors import BoughError
+from bough.executor.files.caches.host_cache import HostCache, part_path
+from bough.executor.files.transfers.peer_link import CONNECT, IDLE, STALL, read_frame
+from bough.transport.dial import tune
+from bough.wire.framing import frame
+from bough.wire.peer_messages import MOST_STREAMS, AskContent, ContentComes, is_admitted
+
+_EXPECTED: Final = 5.0  # seconds that a content may be awaited that is not there
+_POLL: Final = 0.005  # seconds between looks at a content that grows
+_EVICTED: Final = 4096  # contents that are remembered to have been given up
+_CHUNK: Final = 1 << 18
+_BACKLOG: Final = 64
+_BETWEEN: Final = 1.0  # seconds for which a transfer keeps its place between two ranges
+
+
+def listen(address: str) -> socket.socket:
+    """A socket that others connect to, on a free port."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.bind((address, 0))
+        listener.listen(_BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+class ReaderPlaces:
+    """Who is served: a bounded number of readers, each with a bounded number of streams."""
+
+    def __init__(self, readers: int) -> None:
+        self._readers = readers
+        self._streams: dict[object, int] = {}  # of each reader; 0: between two of its ranges
+        self._since: dict[object, float] = {}  # of those that are between two
+        self._changed = threading.Condition()
+
+    def take(self, reader: object, seconds: float) -> bool:
+        """One more stream for a reader; False: there was no room in that time."""
+        until = time.monotonic() + seconds
+        with self._changed:
+            while not self._has_room(reader):
+                left = until - time.monotonic()
+                if left <= 0:
+                    return False
+                self._changed.wait(min(left, _BETWEEN))
+            self._streams[reader] = self._streams.get(reader, 0) + 1
+            self._since.pop(reader, None)
+        return True
+
+    def _has_room(self, reader: object) -> bool:
+        if reader in self._streams:
+            return self._streams[reader] < MOST_STREAMS
+        now = time.monotonic()
+        for other in [other for other, since in self._since.items() if now - since > _BETWEEN]:
+            del self._since[other], self._streams[other]
+        return len(self._streams) < self._readers
+
+    def leave(self, reader: object, *, keep: bool) -> None:
+        """A stream less; `keep`: the reader's place is kept a moment for its next range."""
+        with self._changed:
+            self._streams[reader] -= 1
+            if not self._streams[reader]:
+                if keep:
+                    self._since[reader] = time.monotonic()
+                else:
+                    del self._streams[reader]
+            self._changed.notify_all()
+
+
+class PeerServer:
+    """Serves the contents of a cache.
+
+    A reader may come before the content it was sent for, and waits for it. It may also come after the content was
+    evicted, when the server did not know yet: then it is told so at once, and goes to others.
+    """
+
+    def __init__(self, listener: socket.socket, cache: HostCache) -> None:
+        self._listener = listener
+        self._cache = cache
+        self._context: ssl.SSLContext | None = None
+        self._secret = b""
+        self._places = ReaderPlaces(1)
+        self._lines = threading.BoundedSemaphore(1)
+        self._evicted: dict[bytes, None] = {}  # and not ordered since; the oldest first
+        self._evicted_lock = threading.Lock()
+
+    def evicted(self, digest: bytes) -> None:
+        """A content was given up: nobody need wait for it."""
+        with self._evicted_lock:
+            self._evicted[digest] = None
+            if len(self._evicted) > _EVICTED:
+                del self._evicted[next(iter(self._evicted))]
+
+    def ordered(self, digest: bytes) -> None:
+        """A content will come."""
+        with self._evicted_lock:
+            self._evicted.pop(digest, None)
+
+    def serve(self, context: ssl.SSLContext, secret: bytes, readers: int) -> None:
+        """Be somebody from now on."""
+        is_first = self._context is None
+        self._secret, self._context = secret, context
+        self._places = ReaderPlaces(readers)
+        self._lines = threading.BoundedSemaphore(MOST_STREAMS * readers + _BACKLOG)  # idle ones included
+        if is_first:
+            threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            if not self._lines.acquire(blocking=False):
+                sock.close()
+                continue
+            threading.Thread(target=self._speak, args=(sock,), daemon=True).start()
+
+    def _speak(self, sock: socket.socket) -> None:
+        line: socket.socket = sock
+        try:
+            sock.settimeout(CONNECT)
+            tune(sock)
+            assert self._context is not None
+            line = secure = self._context.wrap_socket(sock, server_side=True)
+            while True:
+                secure.settimeout(IDLE)
+                ask = read_frame(lambda part: _fill(secure, part), AskContent)
+                secure.settimeout(STALL)
+                if not self._answer(secure, ask):
+                    return
+        except (OSError, BoughError):
+            return  # the reader knows, and says so to the server
+        finally:
+            line.close()
+            self._lines.release()
+
+    def _answer(self, line: ssl.SSLSocket, ask: AskContent) -> bool:
+        """Whether the reader may ask again."""
+        if not is_admitted(self._secret, ask, time.time()):
+            line.sendall(frame(ContentComes("the ticket is not valid")))
+            return False
+        places, place = self._places, (ask.reader, ask.digest, ask.transfer or object())
+        if not places.take(place, _EXPECTED):
+            line.sendall(frame(ContentComes("it serves as many as it may")))
+            return True
+        try:
+            number = self._open(ask.digest)
+            if number < 0:
+                line.sendall(frame(ContentComes("it does not have the content")))
+                return True
+            try:
+                line.sendall(frame(ContentComes(streams=MOST_STREAMS)))
+                return self._send(line, number, ask)
+            finally:
+                os.close(number)
+        finally:
+            places.leave(place, keep=bool(ask.transfer))
+
+    def _open(self, digest: bytes) -> int:
+        """The content, or as much of it as there is; it may be about to come."""
+        until = time.monotonic() + _EXPECTED
+        while True:
+            if self._cache.has(digest):
+                with contextlib.suppress(OSError):
+                    number = os.open(self._cache.path(digest), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                    self._cache.used(digest)
+                    return number
+            for path in (f"{self._cache.pins}/{digest.hex()}", part_path(self._cache.folder, digest)):
+                with contextlib.suppress(OSError):
+                    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            if digest in self._evicted or time.monotonic() > until:
+                return -1
+            time.sleep(4 * _POLL)
+
+    def _send(self, line: ssl.SSLSocket, number: int, ask: AskContent) -> bool:
+        """Send what is asked for as it is there; False: the content went away, or does not grow."""
+        at, end = ask.offset, ask.offset + ask.length
+        buffer = bytearray(min(_CHUNK, max(1, ask.length)))
+        view, grown = memoryview(buffer), time.monotonic()
+        while at < end:
+            count = os.preadv(number, [view[: min(len(buffer), end - at)]], at)
+            if count:
+                line.sendall(view[:count])
+                at, grown = at + count, time.monotonic()
+                continue
+            state = os.fstat(number)
+            is_whole = not state.st_mode & stat.S_IWUSR  # it grows no more
+            if not state.st_nlink or state.st_size < at + is_whole or time.monotonic() - grown > STALL:
+                return False
+            time.sleep(_POLL)
+        return True
+
+
+def _fill(line: ssl.SSLSocket, part: memoryview) -> None:
+    """Receive so many bytes."""
+    filled = 0
+    while filled < len(part):
+        count = line.recv_into(part[filled:])
+        if not count:
+            raise ConnectionError("the reader hung up")
+        filled += count

@@ -1,0 +1,328 @@
+"""A content over several connections at once: what breaks, stands still or is refused costs time and no bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from pathlib import Path
+
+import pytest
+
+from bough.executor.files.caches.host_cache import HostCache
+from bough.executor.files.transfers import peer_server, peer_streams
+from bough.executor.files.transfers.peer_link import PeerFailure, PeerUnreached
+from bough.executor.files.transfers.peer_reader import PeerReader
+from bough.executor.files.transfers.peer_server import PeerServer, ReaderPlaces, listen
+from bough.executor.files.transfers.range_plan import RangePlan
+from bough.model.ids import ExecutorId
+from bough.transport.tls import fingerprint_of, new_certificate, server_context
+from bough.wire.file_messages import PeerHint
+from bough.wire.peer_messages import MOST_STREAMS, ContentComes, make_ticket
+
+SECRET, SIZE = b"s" * 32, 9 << 20
+DATA = os.urandom(SIZE)
+DIGEST = blake2b(DATA, digest_size=32).digest()
+DEADLINE = 60.0
+
+
+class Line:
+    """What stands between a reader and a peer: it counts connections, and may cut or hold them."""
+
+    def __init__(self, port: int) -> None:
+        self.port_behind = port
+        self.listener = listen("127.0.0.1")
+        self.port = self.listener.getsockname()[1]
+        self.passed: list[int] = []  # bytes from the peer, by connection
+        self.ends: list[tuple[socket.socket, socket.socket]] = []
+        self.meets: Callable[[int], None] = lambda _: None  # before bytes of a connection are passed on
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self.listener.accept()
+                far = socket.create_connection(("127.0.0.1", self.port_behind))
+                number = len(self.passed)
+                self.passed.append(0)
+                self.ends.append((near, far))
+                threading.Thread(target=self._pass, args=(near, far, -1), daemon=True).start()
+                threading.Thread(target=self._pass, args=(far, near, number), daemon=True).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket, number: int) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 14):
+                if number >= 0:
+                    self.meets(number)
+                    self.passed[number] += len(data)
+                target.sendall(data)
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def cut(self, number: int) -> None:
+        """End a connection, as a router that forgets it and says so."""
+        for end in self.ends[number]:
+            end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # a test may have ended it
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for pair in self.ends:
+            for end in pair:
+                end.close()
+
+
+class Host:
+    """A host that serves one content."""
+
+    def __init__(self, folder: Path, name: str, readers: int = 4) -> None:
+        own = folder / name
+        own.mkdir()
+        self.cache = HostCache(str(own / "cache"), 1 << 30)
+        self.listener = listen("127.0.0.1")
+        self.server = PeerServer(self.listener, self.cache)
+        key, certificate = new_certificate()
+        for file, data in (("cert", certificate), ("key", key)):
+            (own / file).write_bytes(data)
+        self.fingerprint = fingerprint_of(certificate)
+        self.server.serve(server_context(str(own / "cert"), str(own / "key")), SECRET, readers)
+        self.line = Line(self.listener.getsockname()[1])
+
+    def fill(self, data: bytes = DATA) -> None:
+        arriving = self.cache.receive(DIGEST, len(data))
+        assert arriving is not None
+        arriving.add(data)
+        assert arriving.finish()
+
+    def hint(self, number: int = 1) -> PeerHint:
+        end = time.time() + 600
+        ticket = make_ticket(SECRET, DIGEST, 2, end)
+        return PeerHint(ExecutorId(number), "127.0.0.1", self.line.port, self.fingerprint, end, ticket)
+
+    def close(self) -> None:
+        self.line.close()
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.cache.close()
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Host]]:
+    monkeypatch.setattr(peer_streams, "FAR", 0.0)
+    made: list[Host] = []
+
+    def make(name: str, readers: int = 4) -> Host:
+        made.append(Host(tmp_path, name, readers))
+        return made[-1]
+
+    yield make
+    for host in made:
+        host.close()
+
+
+@pytest.fixture
+def reader() -> Iterator[PeerReader]:
+    made = PeerReader(2)
+    yield made
+    for lines in made._idle.values():
+        for _, line in lines:
+            line.close()
+
+
+def slowly(line: Line, bytes_each: int, then: Callable[[int], None] = lambda _: None) -> None:
+    """Let no connection pass more than so many bytes before there are four."""
+    until = time.monotonic() + DEADLINE
+
+    def meets(number: int) -> None:
+        while line.passed[number] >= bytes_each and len(line.passed) < peer_streams.STREAMS:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        then(number)
+
+    line.meets = meets
+
+
+def test_a_content_comes_over_several_connections_and_in_order(hosts: Callable[..., Host], reader: PeerReader) -> None:
+    host, got = hosts("far", readers=1), bytearray()  # the streams count as one reader
+    host.fill()
+    slowly(host.line, 1 << 18)
+    plan = RangePlan(0, SIZE, got.extend)
+    reader.read(host.hint(), DIGEST, plan)
+    assert bytes(got) == DATA
+    assert plan.came == SIZE
+    assert len(host.line.passed) >= peer_streams.STREAMS
+    assert sum(1 for lines in reader._idle.values() for _ in lines) == 1  # one is kept for the next content
+
+
+def test_a_near_peer_and_a_small_content_are_asked_once_over_one(
+    hosts: Callable[..., Host], reader: PeerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, got = hosts("near"), bytearray()
+    host.fill()
+    reader.read(host.hint(), DIGEST, RangePlan(SIZE - (1 << 20), SIZE, got.extend))
+    monkeypatch.setattr(peer_streams, "FAR", 1e9)
+    got.clear()
+    reader.read(host.hint(), DIGEST, RangePlan(0, SIZE, got.extend))
+    assert bytes(got) == DATA
+    assert len(host.line.passed) == 1
+
+
+def test_a_peer_that_knows_nothing_of_streams_gives_all_over_one(
+    hosts: Callable[..., Host], reader: PeerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_server, "ContentComes", lambda error="", streams=0: ContentComes(error))
+    host, got = hosts("old", readers=1), bytearray()
+    host.fill()
+    reader.read(host.hint(), DIGEST, RangePlan(0, SIZE, got.extend))
+    assert bytes(got) == DATA
+    assert len(host.line.passed) == 1
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_stream_that_is_cut_gives_its_range_to_the_others(
+    hosts: Callable[..., Host], reader: PeerReader, number: int
+) -> None:
+    host, got = hosts("cut"), bytearray()
+    host.fill()
+    cut = threading.Event()
+
+    def meets(which: int) -> None:
+        if which == number and host.line.passed[number] > 1 << 17 and not cut.is_set():
+            cut.set()
+            host.line.cut(number)
+
+    slowly(host.line, 1 << 18, meets)
+    reader.read(host.hint(), DIGEST, RangePlan(0, SIZE, got.extend))
+    assert cut.is_set()
+    assert bytes(got) == DATA
+    got.clear()
+    reader.read(host.hint(), DIGEST, RangePlan(0, SIZE, got.extend))  # none that is broken is used again
+    assert bytes(got) == DATA
+
+
+def test_a_stream_that_stands_still_is_given_up_while_others_go_on(
+    hosts: Callable[..., Host], reader: PeerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_streams, "_STANDS_STILL", 0.5)
+    host, got = hosts("still"), bytearray()
+    host.fill()
+    over = threading.Event()
+
+    def meets(which: int) -> None:
+        if which == 1 and host.line.passed[1] > 1 << 16:
+            over.wait(DEADLINE)
+        else:
+            time.sleep(0.005)  # so that the others have something to do while it stands still
+
+    slowly(host.line, 1 << 18, meets)
+    reader.read(host.hint(), DIGEST, RangePlan(0, SIZE, got.extend))
+    over.set()
+    assert bytes(got) == DATA
+
+
+def test_what_a_peer_gave_before_it_died_is_kept_and_another_gives_the_rest(
+    hosts: Callable[..., Host], reader: PeerReader
+) -> None:
+    first, second, got = hosts("first"), hosts("second"), bytearray()
+    for host in (first, second):
+        host.fill()
+
+    def dies(_: int) -> None:
+        if sum(first.line.passed) > SIZE // 2:
+            first.line.listener.close()
+            for number in range(len(first.line.ends)):
+                with contextlib.suppress(OSError):
+                    first.line.cut(number)
+
+    slowly(first.line, 1 << 18, dies)
+    plan = RangePlan(0, SIZE, got.extend)
+    with pytest.raises(PeerFailure) as failed:
+        reader.read(first.hint(), DIGEST, plan)
+    assert not isinstance(failed.value, PeerUnreached)  # there is a way to it
+    kept = plan.came
+    assert SIZE // 8 < kept < SIZE
+    reader.read(second.hint(3), DIGEST, plan)
+    assert bytes(got) == DATA
+    assert plan.came == SIZE
+    assert sum(second.line.passed) < SIZE - kept + (1 << 20)
+
+
+def test_streams_beyond_what_the_peer_takes_are_done_without(
+    hosts: Callable[..., Host], reader: PeerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_server, "_EXPECTED", 0.1)
+    host, got = hosts("busy"), bytearray()
+    host.fill()
+    host.server._lines = threading.BoundedSemaphore(2)
+    slowly(host.line, 1 << 18)
+    reader.read(host.hint(), DIGEST, RangePlan(0, SIZE, got.extend))
+    assert bytes(got) == DATA
+
+
+def test_a_content_that_is_still_coming_is_passed_on_as_it_comes(
+    hosts: Callable[..., Host], reader: PeerReader
+) -> None:
+    host, got = hosts("coming"), bytearray()
+    arriving = host.cache.receive(DIGEST, SIZE)
+    assert arriving is not None
+    arriving.add(DATA[: 3 << 20])
+    passed_on = threading.Event()
+
+    def hand_on(data: bytes | memoryview) -> None:
+        got.extend(data)
+        if len(got) >= 2 << 20:
+            passed_on.set()
+
+    reading = threading.Thread(target=reader.read, args=(host.hint(), DIGEST, RangePlan(0, SIZE, hand_on)), daemon=True)
+    reading.start()
+    assert passed_on.wait(DEADLINE)  # before the source has more
+    arriving.add(DATA[3 << 20 :])
+    assert arriving.finish()
+    reading.join(DEADLINE)
+    assert bytes(got) == DATA
+
+
+def test_a_disk_that_takes_nothing_more_ends_all_streams(hosts: Callable[..., Host], reader: PeerReader) -> None:
+    host, got = hosts("full"), bytearray()
+    host.fill()
+
+    def hand_on(data: bytes | memoryview) -> None:
+        got.extend(data)
+        if len(got) > 1 << 20:
+            raise OSError(errno.ENOSPC, "no space")
+
+    with pytest.raises(OSError, match="no space"):
+        reader.read(host.hint(), DIGEST, RangePlan(0, SIZE, hand_on))
+    until = time.monotonic() + DEADLINE
+    while any(host.server._places._streams.values()):
+        assert time.monotonic() < until, "a stream goes on"
+        time.sleep(0.05)
+
+
+def test_the_streams_of_a_transfer_count_as_one_reader_and_are_bounded() -> None:
+    places = ReaderPlaces(2)
+    assert all(places.take("a", 0.0) for _ in range(MOST_STREAMS))
+    assert not places.take("a", 0.0)
+    assert places.take("b", 0.0)
+    assert not places.take("c", 0.0)
+    places.leave("b", keep=False)
+    assert places.take("c", 0.0)
+
+
+def test_a_transfer_keeps_its_place_between_two_ranges_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_server, "_BETWEEN", 0.2)
+    places = ReaderPlaces(1)
+    assert places.take("a", 0.0)
+    places.leave("a", keep=True)
+    assert not places.take("b", 0.0)
+    assert places.take("a", 0.0)
+    places.leave("a", keep=True)
+    assert places.take("b", DEADLINE)
+    assert not places.take("a", 0.0)
