@@ -116,7 +116,11 @@ class HostRecord:
 
     def contents(self, index: DataIndex) -> Iterator[int]:
         """What it holds."""
-        return (content for content in dict.fromkeys(self._came) if index.holds(content, self.number))
+        number, all_holders, holds = self.number, index.holders_by_content, index.holds
+        for content in dict.fromkeys(self._came):
+            holders = all_holders[content]
+            if number in holders if type(holders) is tuple else holds(content, number):
+                yield content
 
     def clear(self) -> None:
         """It holds nothing any more."""
@@ -461,11 +465,9 @@ class DataIndex:
             if type(holders) is tuple:
                 if number not in holders:
                     continue
-                if len(holders) == 2:
-                    all_holders[content] = holders[holders[0] == number]
-                else:
-                    at = holders.index(number)
-                    all_holders[content] = holders[:at] + holders[at + 1 :]
+                at = holders.index(number)
+                others = holders[:at] + holders[at + 1 :]
+                all_holders[content] = others if len(others) > 1 else others[0]
             elif type(holders) is int:
                 if holders != number:
                     continue

@@ -15,7 +15,7 @@ from typing import Final, cast
 from bough.core.data.data_index import ORIGIN, DataIndex, HostRecord
 from bough.core.records.array_record import READY, ArrayRecord, Record
 from bough.core.records.executor_record import ExecutorRecord
-from bough.core.records.indexes.affinity_index import AffinityIndex, Unit, has_room, key_of
+from bough.core.records.indexes.affinity_index import AffinityIndex, Place, Unit, has_room, key_of
 from bough.core.records.indexes.ready_queue import Entry, LimitTree, ReadyQueue, is_valid
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
@@ -205,7 +205,7 @@ def find_offer(state: State, record: Record, executor: ExecutorRecord, element: 
         return None
     queue = record.queue
     avoid = record.avoid
-    if element >= 0:
+    if element > 0 or (element == 0 and type(record) is not TaskRecord):  # a loose task that is ready is its element 0
         if element >= record.length or record.state_of(element) != READY:
             return None
         if isinstance(record, ArrayRecord):
@@ -238,19 +238,19 @@ class StateDataView:
 
     def openings(self, *, for_most: bool = False) -> Iterator[ExecutorView]:
         """Executors that may take something, where some ready task has data; `for_most`: see `DataView`."""
-        affinity = self._affinity
-        outdone = affinity.outdone.places if for_most else ()
-        for executor in affinity.all_with_room(self._state.open_executors):
-            place = affinity.place_of(executor)
-            if place is not None and place.wanted and place.name not in outdone:
-                yield executor
+        return iter(self._affinity.openings(self._state.open_executors, for_most=for_most))
 
     def best_here(self, executor: ExecutorView, accept: Callable[[DataMatch], bool] | None = None) -> DataMatch | None:
         """The task that has the most of its input where an executor is, among some that could go there now."""
-        affinity, record = self._affinity, self._state.executors[executor.id]
-        place = affinity.place_of(record) if has_room(record) else None
-        if place is None:
-            return None
+        record = self._state.executors[executor.id]
+        place = self._affinity.place_of(record) if has_room(record) else None
+        return self._best_at(place, record, accept) if place is not None else None
+
+    def _best_at(
+        self, place: Place, record: ExecutorRecord, accept: Callable[[DataMatch], bool] | None
+    ) -> DataMatch | None:
+        """As `best_here`, for an executor that has room and is at a place."""
+        affinity = self._affinity
         view, offer, measure, ranked = self._view, None, affinity.here, affinity.has_priorities
         best: DataMatch | None = None
         best_here, best_priority = 0, 0
@@ -285,19 +285,21 @@ class StateDataView:
         better: list[tuple[int, Sequence[int]]] = []  # hosts that have more, and the contents of each task
 
         def has_most(found: DataMatch) -> bool:
-            unit, here = cast("Unit", found.task), found.here
+            unit: Unit = found.task  # type: ignore[assignment] # what a policy sees as a task is a unit
+            here: int = found.here  # type: ignore[assignment] # and what is there is counted in whole files or bytes
             if accept is not None and not accept(found):
                 return False
             if here >= found.total:
                 return True
             if not affinity.can_be_outdone:
                 return here >= affinity.most_held(unit)
-            host = affinity.better_host(unit, cast("int", here))
-            better.append((host, affinity.contents_of(unit)))
+            contents = affinity.contents_of(unit)
+            host = affinity.better_host(contents, here)
+            better.append((host, contents))
             return host < 0
 
         self._refused = False
-        found = self.best_here(executor, has_most)
+        found = self._best_at(place, record, has_most)
         if found is None and better and accept is None and not self._refused and affinity.can_be_outdone:
             affinity.outdone.note(place.name, affinity.wanted_at(place), better)
         return found

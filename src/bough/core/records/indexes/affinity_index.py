@@ -174,6 +174,8 @@ class AffinityIndex:
         self._weights = data.contents.weights
         self.frozen = needs.frozen
         self._by_site = needs.place == "site"
+        # whether it is kept where all that has data has more of it elsewhere: see `Outdone`
+        self.can_be_outdone = not (self._by_site or self.frozen)
         self._window = needs.window
         self.patience = needs.patience
         self._notes_sizes = needs.estimates
@@ -339,8 +341,7 @@ class AffinityIndex:
         The key of a content says where it stands there: heavy ones first, then those that came first. The greatest key
         is the first; one number costs less than a tuple.
         """
-        if self.outdone.places:
-            self.outdone.changed(place.name)
+        self.outdone.gained(place.name)
         listed = place.listed
         new = [content for content in contents if content not in listed]
         if self.frozen:
@@ -359,7 +360,9 @@ class AffinityIndex:
         if unit.gone:
             return
         unit.gone = True
-        contents, wanting = self.contents_of(unit), self._wanting
+        contents, wanting = unit.contents, self._wanting
+        if contents is None:
+            contents = self._look_up(unit)
         if self.outdone.places:
             self.outdone.read_otherwise(contents)
         for content in contents:
@@ -379,8 +382,9 @@ class AffinityIndex:
 
     def on_gained(self, host: HostRecord, contents: Iterable[int]) -> None:
         """A host holds contents that it did not."""
-        self._make_room()
         wanting, common = self._wanting, self.data.common
+        if len(wanting) < len(self.data.holders_by_content):
+            self._make_room()
         wanted = [content for content in contents if wanting[content] > 0 and content not in common]
         place = self._at(host.number) if wanted or common else None
         if place is not None:
@@ -390,8 +394,7 @@ class AffinityIndex:
         """A host holds contents no more, and some of them no host does."""
         place, wanting = self._place_of.get(host.number), self._wanting
         if self.outdone.places and place is not None:
-            self.outdone.changed(place.name)
-            self.outdone.lost(host.number, contents)
+            self.outdone.lost(place.name, host.number, contents)
         if place is not None and not self.frozen:
             listed = place.listed
             if place.only >= 0:
@@ -592,6 +595,17 @@ class AffinityIndex:
         if len(found) < len(self.roomy):
             self.roomy = {executor.id: executor for executor in found}
         return found
+
+    def openings(self, open_executors: Mapping[int, ExecutorRecord], *, for_most: bool) -> list[ExecutorRecord]:
+        """As `all_with_room`, where some ready task has data; `for_most`: and it may be the most there is."""
+        where, outdone = self._where, self.outdone.places if for_most else ()
+        return [
+            one
+            for one in self.all_with_room(open_executors)
+            if (place := known[1] if (known := where.get(one.id)) is not None else self.place_of(one)) is not None
+            and place.wanted
+            and place.name not in outdone
+        ]
 
     # --- questions -------------------------------------------------------------------------------
 
@@ -804,38 +818,39 @@ class AffinityIndex:
         most = max(scores.values(), default=0)
         return [host for host, amount in scores.items() if amount == most]
 
-    def better_host(self, unit: Unit, here: int) -> int:
-        """A host that holds more of a task's input than so much, below 0: none does; see `most_held`."""
-        if here > 0 and self._is_spread(unit, here):
+    def better_host(self, contents: array[int], here: int) -> int:
+        """A host that holds more of some contents than so much, below 0: none does; see `most_held`."""
+        if here > 0 and self._is_spread(contents, here):
             return -1
-        scores = self.held_by_hosts(unit)
+        scores = self.amounts_at_hosts(contents)
         best = max(scores, key=scores.__getitem__, default=-1)
         return best if best >= 0 and scores[best] > here else -1
 
-    def _is_spread(self, unit: Unit, most: int) -> bool:
-        """Whether no host has two contents of a task's input, nor one that counts for more than so much: as mostly."""
-        data, seen = self.data, set[int]()
-        all_holders = data.holders_by_content
-        for content in self.contents_of(unit):
+    def _is_spread(self, contents: Iterable[int], most: int) -> bool:
+        """Whether no host has two of some contents, nor one that counts for more than so much: as mostly."""
+        seen = set[int]()
+        all_holders, weighs = self.data.holders_by_content, not self.by_files or most < 1
+        for content in contents:
             holders = all_holders[content]
-            if type(holders) is not tuple:
-                holders = data.some_holders(content, _NAMED)
-                if not holders:
-                    continue
-            if not seen.isdisjoint(holders) or self.weight(content) > most:
+            if type(holders) is int:
+                if holders < 0:
+                    continue  # nobody has it
+                if holders in seen:
+                    return False
+                seen.add(holders)
+            else:
+                some = holders if type(holders) is tuple else self.data.some_holders(content, _NAMED)
+                if not seen.isdisjoint(some):
+                    return False
+                seen.update(some)
+            if weighs and self.weight(content) > most:
                 return False
-            seen.update(holders)
         return True
 
     @property
     def by_site(self) -> bool:
         """Whether places are sites, and not hosts."""
         return self._by_site
-
-    @property
-    def can_be_outdone(self) -> bool:
-        """Whether it is kept where all that has data has more of it elsewhere: see `Outdone`."""
-        return not (self._by_site or self.frozen)
 
     def tells_hosts_apart(self, unit: Unit) -> bool:
         """Whether all hosts are known that hold something of a task's input, where places are hosts."""
@@ -844,10 +859,14 @@ class AffinityIndex:
 
     def held_by_hosts(self, unit: Unit) -> dict[int, int]:
         """How much of a task's input hosts hold, by their numbers."""
+        return self.amounts_at_hosts(self.contents_of(unit))
+
+    def amounts_at_hosts(self, contents: Iterable[int]) -> dict[int, int]:
+        """As `held_by_hosts`, of some contents."""
         scores: dict[int, int] = {}
         data = self.data
         all_holders = data.holders_by_content
-        for content in self.contents_of(unit):
+        for content in contents:
             weight = self.weight(content)
             holders = all_holders[content]
             for host in holders if type(holders) is tuple else data.some_holders(content, _NAMED):  # a tuple has few

@@ -42,18 +42,22 @@ class Outdone:
     def read_otherwise(self, contents: Iterable[int]) -> None:
         """Contents got a reader, or lost one."""
         if self.places:
+            by_content = self._by_content
             for content in contents:
-                self.places.difference_update(self._by_content.pop(content, ()))
+                if content in by_content:
+                    self.places.difference_update(by_content.pop(content))
 
-    def changed(self, place: str) -> None:
-        """A place gained or lost something."""
+    def gained(self, place: str) -> None:
+        """A place has something that it had not."""
         self.places.discard(place)
 
-    def lost(self, host: int, contents: Iterable[int]) -> None:
-        """A host lost contents: it may have less than others now."""
-        if self.places:
-            for content in contents:
-                self.places.difference_update(self._by_holder.pop(host << 32 | content, ()))
+    def lost(self, place: str, host: int, contents: Iterable[int]) -> None:
+        """A host of a place lost contents: it may have less than others now."""
+        places, by_holder, high = self.places, self._by_holder, host << 32
+        places.discard(place)
+        for content in contents:
+            if high | content in by_holder:
+                places.difference_update(by_holder.pop(high | content))
 
     def clear(self) -> None:
         """Nothing is sure any more."""
