@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from bough.core.machine import Machine
+from bough.core.records.indexes import affinity_index
 from bough.core.records.indexes.affinity_index import AffinityIndex, Unit
 from bough.model.events import facts, news
 from bough.model.ids import ExecutorId, FileId, RecordId
@@ -134,7 +135,11 @@ class Shop:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("each", [1, 2])
-def test_what_places_list_is_what_their_hosts_hold(policy: str, seed: int, each: int) -> None:
+@pytest.mark.parametrize("long", [0, 64])
+def test_what_places_list_is_what_their_hosts_hold(
+    policy: str, seed: int, each: int, long: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(affinity_index, "_LONG", long)  # readers of a content from which on they are kept otherwise
     shop = Shop(policy, seed, each)
     commons = 0
     for _ in range(150):
@@ -148,3 +153,23 @@ def test_what_places_list_is_what_their_hosts_hold(policy: str, seed: int, each:
         shop.check_readers()
         commons = max(commons, len(shop.machine.state.data.common))
     assert commons or each > 1
+
+
+def test_a_file_that_many_read_may_get_another_content_at_a_cost_of_one_look_at_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[int] = []
+    drop = AffinityIndex._drop_readers
+
+    def counting(index: AffinityIndex, content: int, gone: set[Unit]) -> None:
+        looks.append(index.count_readers(content))
+        drop(index, content, gone)
+
+    monkeypatch.setattr(AffinityIndex, "_drop_readers", counting)
+    shop = Shop("bough", 1)
+    many = range(HOSTS + 1, HOSTS + 201)
+    shop.tell(submit(*(task(one, reads=("/shared", f"/own/{one}")) for one in many)))
+    for file in (1, 2):
+        shop.tell(news.FilesIdentified(1, (), (news.NamedContent("/shared", digest(file), 7),)))
+        shop.check_readers()
+    assert looks == [len(many)]

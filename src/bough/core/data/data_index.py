@@ -195,7 +195,7 @@ class DataIndex:
         self.common: set[int] = set()  # contents that so many hosts hold that they are not listed
         self._files = array("I")  # how many files have a content, by content
         self._first_file = array("Q")  # one of them, packed: see `files_of`; 0: none
-        self._more_files: dict[int, list[tuple[int, int]]] = {}  # the others
+        self._more_files: dict[int, dict[tuple[int, int], None]] = {}  # the others
         self.contents_by_run: dict[int, array[int]] = {}  # by run: content by file
         self._free: list[int] = []  # numbers of hosts that can be given again
 
@@ -271,7 +271,7 @@ class DataIndex:
         """The files that have a content: run and number."""
         packed = self._first_file[content]
         first = [(packed >> 32, packed & (_MOST_FILES - 1))] if packed else []
-        return first + self._more_files.get(content, [])
+        return [*first, *self._more_files.get(content, ())]
 
     def rate_between(self, source: str, host: HostRecord) -> Rate | None:
         """What is known of transfers to a host: from a peer, or from `ORIGIN`; or how fast such ones are elsewhere."""
@@ -387,7 +387,7 @@ class DataIndex:
         if not self._first_file[content] and run < _MOST_RUNS and file < _MOST_FILES:
             self._first_file[content] = packed
         else:
-            self._more_files.setdefault(content, []).append((run, file))
+            self._more_files.setdefault(content, {})[run, file] = None
         if self.listener is not None:
             self.listener.on_identified(run, file, former if former != _UNKNOWN else -1)
         if former != _UNKNOWN:
@@ -506,7 +506,7 @@ class DataIndex:
             self._first_file[content] = 0
         else:
             others = self._more_files[content]
-            others.remove((run, file))
+            del others[run, file]
             if not others:
                 del self._more_files[content]
         self._forget_unneeded(content)

@@ -46,6 +46,7 @@ _READERS: Final = 8  # of each of these
 _NAMED: Final = 64  # places that are named as holders of one task's input
 _COSTED: Final = 8  # of very many holders of a content, and executors of a host, are asked when they may want work
 _SOON: Final = 1024  # executors that may ask next, of which it is known by host
+_LONG: Final = 64  # readers of a content from which on it costs to take the first ones out of a list
 _UNHELD: Final = 16  # tasks without any data that are looked at for one decision
 _WAITING: Final = 1024  # tasks that a policy may walk through in one turn
 _CONTENT: Final = 0xFFFFFFFF  # the bits of a key that say the content
@@ -194,7 +195,7 @@ class AffinityIndex:
         self._new: deque[list[object]] = deque()  # record, start, stop, when: what became ready and is not taken up
         self.units: dict[UnitKey, Unit] = {}  # that wait, by `key_of`
         self._in_order: deque[Unit] = deque()  # as they became ready; some may not wait any more
-        self._readers: list[list[Unit] | None] = []  # by content; some may not be ready any more
+        self._readers: list[list[Unit] | deque[Unit] | None] = []  # by content; some may not be ready any more
         self._wanting = array("i")  # by content: how many of its readers have not left, see `left`
         self._unknown: dict[int, dict[int, list[Unit]]] = {}  # by run and file: readers of what nobody has identified
         self._places: dict[str, Place] = {}  # by name
@@ -425,9 +426,13 @@ class AffinityIndex:
                 unit.contents = None
             self._add_readers(self.data.content_of(run, file), moved)
             return
-        for unit in dict.fromkeys(self._readers[former] or ()):
-            if unit.run == run and not unit.gone and file in files_read(unit.work, unit.element):
-                self._list_anew(unit)
+        self._list_anew(
+            [
+                unit
+                for unit in dict.fromkeys(self._readers[former] or ())
+                if unit.run == run and not unit.gone and file in files_read(unit.work, unit.element)
+            ]
+        )
 
     def _add_readers(self, content: int, more: list[Unit]) -> None:
         """Tasks that are ready read a content."""
@@ -437,22 +442,28 @@ class AffinityIndex:
         self._wanting[content] += len(more)
         readers = self._readers[content]
         if readers is not None:
-            readers += more
+            readers.extend(more)
         else:
             self._readers[content] = more
             self._want(content)
 
-    def _list_anew(self, unit: Unit) -> None:
-        """Other contents than before are what a task reads: a file of it has another one."""
-        before = self.contents_of(unit)
-        after = self._look_up(unit)
-        for content in {*before, *after}:
-            more = after.count(content) - before.count(content)
-            if more > 0:
-                self._add_readers(content, [unit] * more)
-            elif more < 0:
-                self._drop_readers(content, {unit})
-                self._add_readers(content, [unit] * after.count(content))
+    def _list_anew(self, units: Iterable[Unit]) -> None:
+        """Other contents than before are what some tasks read: a file of theirs has another one."""
+        gone: dict[int, set[Unit]] = {}  # by content, each of which is gone through once
+        more: dict[int, list[Unit]] = {}
+        for unit in units:
+            before = self.contents_of(unit)
+            after = self._look_up(unit)
+            for content in {*before, *after}:
+                times, former = after.count(content), before.count(content)
+                if times < former:
+                    gone.setdefault(content, set()).add(unit)
+                if times != former:
+                    more.setdefault(content, []).extend([unit] * (times - former if times > former else times))
+        for content, dropped in gone.items():
+            self._drop_readers(content, dropped)
+        for content, added in more.items():
+            self._add_readers(content, added)
 
     def _drop_readers(self, content: int, gone: Collection[Unit]) -> None:
         """Some read a content no more."""
@@ -717,7 +728,8 @@ class AffinityIndex:
             content = key & _CONTENT
             if content in listed and (count := wanting[content]) > 0:
                 readers = all_readers[content]
-                yield readers if len(readers) == count <= _READERS else self._first_readers(content)  # type: ignore[arg-type, misc]
+                all_ready = type(readers) is list and len(readers) == count <= _READERS
+                yield readers if all_ready else self._first_readers(content)  # type: ignore[misc]
 
     def _first_readers(self, content: int, most: int = _READERS) -> list[Unit]:
         """The first ready tasks that read a content; others before them are dropped."""
@@ -733,7 +745,13 @@ class AffinityIndex:
                 if len(found) >= most:
                     break
         if looked > len(found):
-            readers[:looked] = found
+            if isinstance(readers, list) and len(readers) < _LONG:
+                readers[:looked] = found
+                return found
+            queue = self._readers[content] = deque(readers) if isinstance(readers, list) else readers
+            for _ in range(looked):
+                queue.popleft()
+            queue.extendleft(reversed(found))
         return found
 
     def wanted_at(self, place: Place) -> list[int]:
