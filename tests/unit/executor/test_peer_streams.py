@@ -95,7 +95,8 @@ class Host:
         for file, data in (("cert", certificate), ("key", key)):
             (own / file).write_bytes(data)
         self.fingerprint = fingerprint_of(certificate)
-        self.server.serve(server_context(str(own / "cert"), str(own / "key")), SECRET, readers)
+        self.papers = str(own / "cert"), str(own / "key")
+        self.server.serve(server_context(*self.papers), SECRET, readers)
         self.line = Line(self.listener.getsockname()[1])
 
     def fill(self, data: bytes = DATA) -> None:
@@ -388,14 +389,35 @@ def test_connections_that_say_nothing_give_way_to_new_ones(hosts: Callable[..., 
             line.close()
 
 
-def test_who_becomes_somebody_else_counts_its_connections_right(
-    hosts: Callable[..., Host], reader: PeerReader, tmp_path: Path
+def test_who_could_not_take_a_connection_takes_the_next(
+    hosts: Callable[..., Host], reader: PeerReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(peer_server, "_GIVES_WAY", 0.0)
+    host = hosts("short")
+    host.fill()
+    failures = iter([errno.EMFILE, errno.ENETDOWN])
+
+    class Short:
+        def accept(self) -> tuple[socket.socket, object]:
+            for number in failures:
+                raise OSError(number, os.strerror(number))
+            return host.listener.accept()
+
+    server = PeerServer(Short(), host.cache)  # type: ignore[arg-type]
+    host.listener, first = listen("127.0.0.1"), host.listener
+    host.line.port_behind = host.listener.getsockname()[1]
+    server.serve(server_context(*host.papers), SECRET, 4)
+    read(reader, host)
+    first.shutdown(socket.SHUT_RDWR)
+    first.close()
+
+
+def test_who_becomes_somebody_else_counts_its_connections_right(hosts: Callable[..., Host], reader: PeerReader) -> None:
     host = hosts("twice")
     host.fill()
     read(reader, host)
-    before, own = host.server._lines, tmp_path / "twice"
-    host.server.serve(server_context(str(own / "cert"), str(own / "key")), SECRET, 4)
+    before = host.server._lines
+    host.server.serve(server_context(*host.papers), SECRET, 4)
     host.line.cut(0)
     until = time.monotonic() + DEADLINE
     while before._value < before._initial_value:  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ is served, the one that was silent for longest gives way to a new one when there
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import ssl
@@ -29,6 +30,7 @@ _POLL: Final = 0.005  # seconds between looks at a content that grows
 _EVICTED: Final = 4096  # contents that are remembered to have been given up
 _CHUNK: Final = 1 << 18
 _BACKLOG: Final = 64
+_CLOSED: Final = frozenset({errno.EBADF, errno.EINVAL})
 _GIVES_WAY: Final = 1.0  # seconds for which a new connection waits for another one to end
 _BETWEEN: Final = 1.0  # seconds for which a transfer keeps its place between two ranges
 
@@ -132,13 +134,20 @@ class PeerServer:
         while True:
             try:
                 sock, _ = self._listener.accept()
-            except OSError:
-                return
+            except OSError as error:
+                if error.errno in _CLOSED:
+                    return
+                time.sleep(_GIVES_WAY)  # no descriptor is left, or a network went: others may come later
+                continue
             lines = self._lines  # it has others when it has become somebody else
             if not lines.acquire(blocking=False) and not (self._hang_up() and lines.acquire(timeout=_GIVES_WAY)):
                 sock.close()
                 continue
-            threading.Thread(target=self._speak, args=(sock, lines), daemon=True).start()
+            try:
+                threading.Thread(target=self._speak, args=(sock, lines), daemon=True).start()
+            except RuntimeError:  # the host takes no more threads now
+                sock.close()
+                lines.release()
 
     def _hang_up(self) -> bool:
         """End a connection over which nothing is served; whether there was one."""
