@@ -264,6 +264,15 @@ class TemporaryFolder:
             f"the folder {self.path} is removed by another process whenever it is made: set $TMPDIR to another place"
         )
 
+    def others(self) -> list[str]:
+        """Those of the same kind beside it whose processes live."""
+        mark, own = _mark(self._kind), os.path.basename(self.path)
+        try:
+            names = [name for name in os.listdir(self._where) if name.startswith(mark) and name != own]
+        except OSError:
+            return []
+        return [path for name in names if _lives(path := f"{self._where}/{name}")]
+
     def remove(self) -> None:
         """Remove it with all that is in it."""
         if self._lock >= 0 and self._owner == os.getpid():
@@ -330,6 +339,18 @@ def _remove_if_left(path: str) -> None:
             return
         if not _holds_store(path) and _is_same(descriptor, path):
             remove_tree(path)
+    finally:
+        os.close(descriptor)
+
+
+def _lives(path: str) -> bool:
+    """Whether a process still has a temporary folder."""
+    try:
+        descriptor = os.open(path, _LOOK)
+    except OSError:
+        return False
+    try:
+        return _is_held(descriptor)
     finally:
         os.close(descriptor)
 

@@ -839,18 +839,17 @@ def test_hostile_names_never_leave_the_sandbox(service: FarService, here: Path, 
                 s.command("echo x > {o:w}", o=name)
             with pytest.raises(InvalidWorkload, match="NUL"):
                 s.command("cat {x:r}", x=name)
-        impossible = [
-            s.command("cat {x:r}; echo x > {o:w}", x="in.txt", o=name)
-            for name in ("y" * 10_000, "y/" * 5_000 + "z", "in.txt/below")
-        ]
+        for name in ("y" * 10_000, "y/" * 5_000 + "z"):
+            with pytest.raises(InvalidWorkload, match="bytes: give it another name"):
+                s.command("cat {x:r}; echo x > {o:w}", x="in.txt", o=name)
+        impossible = s.command("cat {x:r}; echo x > {o:w}", x="in.txt", o="in.txt/below")
         for task in outside:
             assert task.result(60).stdout.startswith(sandboxes)
         fine.result(60)
         linked.exception(60)
-        for task in impossible:
-            error = task.exception(60)
-            assert isinstance(error, TaskFailed)
-            assert "died" not in str(error)
+        error = impossible.exception(60)
+        assert isinstance(error, TaskFailed)
+        assert "died" not in str(error)
     assert (here / odd).read_text() == "in\n"
     assert not (here / "pwned").exists()
     assert not (here / "out.txt").is_symlink()

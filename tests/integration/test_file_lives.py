@@ -398,5 +398,6 @@ def test_a_task_too_big_for_one_host_waits_for_the_one_that_has_more_disk(site: 
         gate.touch()
         assert [task.result(120).exit_code for task in many] == [0, 0, 0]
         keeps.result(60)
-        assert sum(task.attempts for task in many) <= 9
+        # two in vain each, or three: what is on its way for the next one takes space, too
+        assert sum(task.attempts for task in many) <= 12
     assert (site.here / "out2.bin").stat().st_size == 3 * MB

@@ -186,7 +186,8 @@ class FileTable:
             self._arrays = [made for made in self._arrays if made.record != record]
             self._patterns = [one for one in self._patterns if one[1].record != record]
             self._renamed = {wanted: real for wanted, real in self._renamed.items() if real not in gone}
-            self._folders = {folder: one for folder, one in self._folders.items() if one.record != record}
+            if any(one.record == record for one in self._folders.values()):
+                self._find_folders()
             self._makers.clear()
 
     # --- asking ---
@@ -290,6 +291,16 @@ class FileTable:
             while above and above not in self._folders:
                 self._folders[above] = writer
                 above = above.rpartition("/")[0]
+
+    def _find_folders(self) -> None:
+        """Note anew in which folders others write: who was the first in some of them is not there any more."""
+        self._folders.clear()
+        for path, writer in (*self._loose.items(), *self._patterns):
+            self._enter_folders([_folder_of(path)], writer)
+        for made in self._arrays:
+            writer = _Writer(made.record, made.start, made.label)
+            for _, writes in files_of(made.template, made.rows):
+                self._enter_folders((_folder_of(made.renamed.get(path, path)) for path in writes.values()), writer)
 
     def _refuse_around(self, path: str, label: str, folders: Container[str] = ()) -> None:
         """Refuse an output in which others lie: a folder is put in its place as a whole, and they would be lost."""

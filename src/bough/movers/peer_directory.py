@@ -10,6 +10,7 @@ one is named to readers of the other.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -70,6 +71,11 @@ class PeerDirectory:
     def serves(self, number: ExecutorId) -> bool:
         """Whether an executor serves others."""
         return number in self._serving
+
+    def address(self, number: ExecutorId) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+        """Where an executor serves; of an IPv4 address written as IPv6 what it means."""
+        found = ipaddress.ip_address(self._serving[number].address)
+        return getattr(found, "ipv4_mapped", None) or found
 
     def hint(self, source: ExecutorId, reader: ExecutorId, digest: bytes, until: Seconds) -> PeerHint:
         """How a reader asks a source, which serves, for a content."""

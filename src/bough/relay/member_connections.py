@@ -10,6 +10,7 @@ its own spans only, and an executor of its own only.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
 import re
 import traceback
@@ -123,6 +124,14 @@ class MemberConnection(asyncio.Protocol):
         """The connection was lost."""
         self._transport = None
         self._host.on_lost(self)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it comes from this very host, as far as the network says."""
+        place = self._transport.get_extra_info("peername") if self._transport is not None else None
+        if not isinstance(place, tuple):
+            return self._transport is not None  # a Unix socket
+        return ipaddress.ip_address(place[0]).is_loopback
 
     def send(self, messages: list[object]) -> int:
         """Say something, in one frame; how many bytes that are."""

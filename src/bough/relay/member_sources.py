@@ -8,7 +8,7 @@ a site hold counts as held by the relay. When somebody outside wants some of it 
 him to: he asks members himself where he reaches them, else by a door of the relay's host (`member_doors`).
 
 Rules: the server is told once of what several members hold. Of members it hears nothing by their numbers. What a
-member says concerns its own host.
+member says concerns its own host: no door leads to an address that means another one here than there, as loopback does.
 """
 
 from __future__ import annotations
@@ -143,9 +143,10 @@ class MemberSources:
         if wanted.direct:
             reached = [one for one in found if self._directory.candidate(reader, one, now) is not None]
             peers = [self._directory.hint(one, wanted.reader, digest, until) for one in reached[:_NAMED]]
-        if found and relay_executor.number not in wanted.failed and self._doors.serve(wanted.host):
-            hint = self._directory.hint(found[0], wanted.reader, digest, until)
-            way = self._doors.way_to(found[0], hint.address, hint.port)
+        behind = next(filter(self._may_have_door, found), None)
+        if behind is not None and relay_executor.number not in wanted.failed and self._doors.serve(wanted.host):
+            hint = self._directory.hint(behind, wanted.reader, digest, until)
+            way = self._doors.way_to(behind, hint.address, hint.port)
             if way is not None:
                 peers.append(replace(hint, executor=relay_executor.number, address=way.address, port=way.port))
         for one in found[:_NAMED] if peers else ():
@@ -162,6 +163,14 @@ class MemberSources:
             if len(found) >= _LOOKED_AT:
                 break
         return sorted(found, key=lambda one: (self._plan.load(one), self._named.get(one, 0)))
+
+    def _may_have_door(self, number: ExecutorId) -> bool:
+        """Whether the address of a member means the member here, too, and not something of this host's own."""
+        address = self._directory.address(number)
+        if not (address.is_loopback or address.is_unspecified or address.is_link_local or address.is_multicast):
+            return True
+        connection = self._peers[number].connection
+        return address.is_loopback and connection is not None and connection.is_local
 
     def _choose(self, peer: MemberPeer, digest: bytes, size: int, excluded: Iterable[ExecutorId]) -> list[PeerHint]:
         if size < SMALL or len(digest) != DIGEST:

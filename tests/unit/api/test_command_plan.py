@@ -3,11 +3,12 @@
 import pathlib
 import pickle
 import subprocess
+from typing import Any
 
 import pytest
 
 from bough.api.futures.task import OutputPath
-from bough.api.submit.command_lines.command_plan import plan_command, plan_sweep, shell_words
+from bough.api.submit.command_lines.command_plan import Around, plan_command, plan_sweep, shell_words
 from bough.api.submit.command_lines.transfers import SaidTransfer
 from bough.errors import InvalidWorkload
 from bough.model.commands.command import Transfer, has_atomic_outputs
@@ -328,6 +329,7 @@ def test_a_folder_may_be_written_with_a_slash_at_its_end(written, hidden):
         ("sort {a:r} > {o:w}", {"a": "in", "o": "out"}),
         ("x {o:w} && mv {o}.log {o}", {"o": "out"}),  # the name that the attempt writes it under
         ("x {a:r} > {o:w}", {"a": "s3://bucket/in", "o": "out"}),
+        ("mkdir {o:w}", {"o": "d/out/"}),
     ],
 )
 def test_outputs_that_each_attempt_writes_under_a_name_of_its_own_are_atomic(text: str, parameters: dict[str, str]):
@@ -347,10 +349,12 @@ def test_outputs_that_each_attempt_writes_under_a_name_of_its_own_are_atomic(tex
         ("x {o:w}; cat {o:r}", {"o": "out"}, {}),
         ("x > {o:w}", {"o": "s3://bucket/out"}, {}),
         ("x > {o:w}", {"o": "alpha:/data/out"}, {}),
+        ("x > out.txt.tmp && mv out.txt.tmp {o:w}", {"o": "d/out.txt"}, {}),
+        ("x > {o:w}", {"o": "out"}, {"around": Around(teardown="rm -rf /shared/work")}),
     ],
 )
 def test_outputs_of_which_two_attempts_might_disturb_each_other_are_not_atomic(
-    text: str, parameters: dict[str, str], beside: dict[str, list[str]]
+    text: str, parameters: dict[str, str], beside: dict[str, Any]
 ):
     assert not plan_command(text, parameters, cwd="/w", **beside).has_atomic_outputs
 

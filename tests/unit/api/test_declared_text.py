@@ -53,3 +53,8 @@ def test_an_output_that_the_text_does_not_name_is_written_by_the_command_itself_
     assert not plan_with_files("./simulate > out.txt", [], ["out.txt", "log.txt"], cwd="/w").has_atomic_outputs
     assert not plan_with_files("./simulate > out.txt", [], ["out.txt", "*.log"], cwd="/w").has_atomic_outputs
     assert not plan_with_files("./simulate", ["in.txt"], [], cwd="/w").has_atomic_outputs
+
+
+def test_a_text_that_makes_another_name_of_that_of_an_output_is_not_atomic() -> None:
+    by_part = "./simulate > out.txt.tmp && mv out.txt.tmp out.txt"
+    assert not plan_with_files(by_part, [], ["out.txt"], cwd="/w").has_atomic_outputs

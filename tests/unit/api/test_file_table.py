@@ -122,6 +122,22 @@ def test_a_folder_in_which_others_write_is_refused(here, clash):
     table.declare(2, "outer", [], {"o": f"{here}/made"}, clash=clash)
 
 
+@pytest.mark.parametrize("among", ["a task", "an array", "a pattern"])
+def test_a_folder_is_still_refused_when_only_the_first_that_writes_in_it_is_withdrawn(here, among):
+    table = FileTable()
+    table.declare(1, "first", [], {"o": f"{here}/made/x"})
+    if among == "an array":
+        table.declare_array(2, "other", template(here, "{o:w}", ["n"], o="made/deep/{n}"), Product({"n": range(3)}))
+    else:
+        patterns = [f"{here}/made/*.txt"] if among == "a pattern" else []
+        table.declare(2, "other", [], {} if patterns else {"o": f"{here}/made/y"}, patterns=patterns)
+    table.withdraw(1)
+    with pytest.raises(Taken, match="and files in it by other"):
+        table.declare(3, "outer", [], {"o": f"{here}/made"})
+    table.withdraw(2)
+    table.declare(3, "outer", [], {"o": f"{here}/made"})
+
+
 def test_a_task_does_not_write_a_folder_and_a_file_in_it(here):
     with pytest.raises(Taken, match="would be written by one, and files in it by itself"):
         FileTable().declare(1, "one", [], {"d": f"{here}/made", "f": f"{here}/made/x"})

@@ -15,14 +15,16 @@ from pathlib import Path
 import pytest
 
 from bough.executor.files.caches.host_cache import HostCache
-from bough.executor.files.transfers import peer_server, peer_streams
+from bough.executor.files.transfers import peer_reader, peer_server, peer_streams
 from bough.executor.files.transfers.peer_link import PeerFailure, PeerUnreached
 from bough.executor.files.transfers.peer_reader import PeerReader
 from bough.executor.files.transfers.peer_server import PeerServer, ReaderPlaces, listen
+from bough.executor.files.transfers.peer_streams import PeerStreams
 from bough.executor.files.transfers.range_plan import RangePlan
 from bough.model.ids import ExecutorId
 from bough.transport.tls import fingerprint_of, new_certificate, server_context
 from bough.wire.file_messages import PeerHint
+from bough.wire.framing import frame
 from bough.wire.peer_messages import MOST_STREAMS, ContentComes, make_ticket
 
 SECRET, SIZE = b"s" * 32, 9 << 20
@@ -68,7 +70,8 @@ class Line:
     def cut(self, number: int) -> None:
         """End a connection, as a router that forgets it and says so."""
         for end in self.ends[number]:
-            end.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):  # the one that passes bytes on ends the other one, too
+                end.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # a test may have ended it
@@ -92,7 +95,8 @@ class Host:
         for file, data in (("cert", certificate), ("key", key)):
             (own / file).write_bytes(data)
         self.fingerprint = fingerprint_of(certificate)
-        self.server.serve(server_context(str(own / "cert"), str(own / "key")), SECRET, readers)
+        self.papers = str(own / "cert"), str(own / "key")
+        self.server.serve(server_context(*self.papers), SECRET, readers)
         self.line = Line(self.listener.getsockname()[1])
 
     def fill(self, data: bytes = DATA) -> None:
@@ -304,6 +308,143 @@ def test_a_disk_that_takes_nothing_more_ends_all_streams(hosts: Callable[..., Ho
     while any(host.server._places._streams.values()):
         assert time.monotonic() < until, "a stream goes on"
         time.sleep(0.05)
+
+
+def test_a_connection_is_closed_by_the_thread_that_reads_from_it(
+    hosts: Callable[..., Host], reader: PeerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, lines, goes_on = hosts("held"), [], threading.Event()
+    host.fill()
+    connect = reader._connect
+
+    def connect_once(hint: PeerHint, *, hides: bool = True) -> object:
+        if not hides:
+            raise MemoryError("for another stream")
+        lines.append(connect(hint))
+        return lines[0]
+
+    def meets(_: int) -> None:
+        if host.line.passed[0] > 1 << 16:
+            goes_on.wait(DEADLINE)
+
+    monkeypatch.setattr(reader, "_connect", connect_once)
+    host.line.meets = meets
+    with pytest.raises(MemoryError):
+        reader.read(host.hint(), DIGEST, RangePlan(0, SIZE, lambda _: None))
+    assert lines[0].fileno() >= 0  # else its number may be another file's, from which that thread reads
+    goes_on.set()
+    await_closed(lines[0])
+
+
+def await_closed(line: socket.socket) -> None:
+    until = time.monotonic() + DEADLINE
+    while line.fileno() >= 0:
+        assert time.monotonic() < until, "it is not closed"
+        time.sleep(0.01)
+
+
+def test_connections_to_peers_that_are_not_read_from_any_more_are_closed(
+    hosts: Callable[..., Host], reader: PeerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = hosts("one"), hosts("other")
+    for host in (one, other):
+        host.fill()
+    read(reader, one)
+    ((_, line),) = next(iter(reader._idle.values()))
+    monkeypatch.setattr(peer_reader, "IDLE", 0.0)
+    read(reader, other)
+    assert line.fileno() < 0
+    assert [place[1] for place in reader._idle] == [other.line.port]
+
+
+def read(reader: PeerReader, host: Host) -> None:
+    """The last bytes of what a host has, over one connection."""
+    reader.read(host.hint(), DIGEST, RangePlan(SIZE - 1000, SIZE, lambda _: None))
+
+
+def test_a_kept_connection_that_the_peer_has_ended_is_not_used(hosts: Callable[..., Host], reader: PeerReader) -> None:
+    host = hosts("ends")
+    host.fill()
+    read(reader, host)
+    ((_, line),) = next(iter(reader._idle.values()))
+    host.line.cut(0)
+    until = time.monotonic() + DEADLINE
+    while peer_reader._is_quiet(line):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    read(reader, host)
+    assert len(host.line.passed) == 2
+
+
+def test_connections_that_say_nothing_give_way_to_new_ones(hosts: Callable[..., Host]) -> None:
+    host = hosts("popular")
+    host.fill()
+    host.server._lines = threading.BoundedSemaphore(2)
+    readers = [PeerReader(2) for _ in range(4)]
+    for reader in (*readers, readers[0]):
+        read(reader, host)
+    assert len(host.line.passed) == 5  # that of the first one had to give way
+    for reader in readers:
+        for _, line in next(iter(reader._idle.values())):
+            line.close()
+
+
+def test_who_could_not_take_a_connection_takes_the_next(
+    hosts: Callable[..., Host], reader: PeerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_server, "_GIVES_WAY", 0.0)
+    host = hosts("short")
+    host.fill()
+    failures = iter([errno.EMFILE, errno.ENETDOWN])
+
+    class Short:
+        def accept(self) -> tuple[socket.socket, object]:
+            for number in failures:
+                raise OSError(number, os.strerror(number))
+            return host.listener.accept()
+
+    server = PeerServer(Short(), host.cache)  # type: ignore[arg-type]
+    host.listener, first = listen("127.0.0.1"), host.listener
+    host.line.port_behind = host.listener.getsockname()[1]
+    server.serve(server_context(*host.papers), SECRET, 4)
+    read(reader, host)
+    first.shutdown(socket.SHUT_RDWR)
+    first.close()
+
+
+def test_who_becomes_somebody_else_counts_its_connections_right(hosts: Callable[..., Host], reader: PeerReader) -> None:
+    host = hosts("twice")
+    host.fill()
+    read(reader, host)
+    before = host.server._lines
+    host.server.serve(server_context(*host.papers), SECRET, 4)
+    host.line.cut(0)
+    until = time.monotonic() + DEADLINE
+    while before._value < before._initial_value:  # type: ignore[attr-defined]
+        assert time.monotonic() < until, "the connection counts for ever"
+        time.sleep(0.01)
+
+
+def test_a_peer_that_gives_next_to_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_streams, "STALL", 0.3)
+    ours, theirs = socket.socketpair()
+    over = threading.Event()
+
+    def drip() -> None:
+        theirs.sendall(frame(ContentComes()))
+        with contextlib.suppress(OSError):
+            while not over.wait(0.05):
+                theirs.sendall(b"x")
+
+    dripping = threading.Thread(target=drip)
+    dripping.start()
+    plan = RangePlan(0, 1000, lambda _: None)
+    streams = PeerStreams(plan, lambda: ours, lambda *_: ContentComes(), "peer")  # type: ignore[arg-type, return-value]
+    with pytest.raises(PeerFailure, match="next to nothing"):
+        streams.read(ours)  # type: ignore[arg-type]
+    over.set()
+    dripping.join()
+    theirs.close()
 
 
 def test_the_streams_of_a_transfer_count_as_one_reader_and_are_bounded() -> None:

@@ -11,10 +11,16 @@ TASK = (7, 0)
 
 
 def shortage(
-    ended: float, free: int = 95, inputs: int = 40, alone: bool = True, evicted: int = 0, began: float = -1.0
+    ended: float,
+    free: int = 95,
+    inputs: int = 40,
+    alone: bool = True,
+    evicted: int = 0,
+    began: float = -1.0,
+    ran: bool = True,
 ) -> Shortage:
     began = ended - 1 if began < 0 else began
-    return Shortage(inputs, (DiskSpace("/x", free, 100),), began, ended, alone=alone, evicted=evicted)
+    return Shortage(inputs, (DiskSpace("/x", free, 100),), began, ended, alone=alone, evicted=evicted, ran=ran)
 
 
 def test_the_second_failure_with_the_whole_disk_says_what_was_needed_and_what_there_was() -> None:
@@ -53,6 +59,14 @@ def test_two_that_were_short_of_space_at_once_may_each_have_enough_alone() -> No
 def test_what_the_cache_gave_up_for_it_may_have_been_what_it_lacked() -> None:
     disks = SmallDisks()
     assert not any(disks.why_too_small(TASK, shortage(when, evicted=30)) for when in (10, 20, 30))
+
+
+def test_inputs_that_would_fit_several_times_were_kept_out_by_others_or_by_a_quota() -> None:
+    disks = SmallDisks()
+    for free in (95, 50):
+        assert not any(disks.why_too_small(TASK, shortage(when, free, 10, ran=False)) for when in (10, 20, 300, 1000))
+    assert not disks.why_too_small(TASK, shortage(1010, inputs=40, ran=False))
+    assert disks.why_too_small(TASK, shortage(1020, inputs=40, ran=False))
 
 
 def test_when_there_is_more_space_than_before_counting_begins_anew() -> None:

@@ -34,6 +34,29 @@ def test_rooms_of_the_dead_are_removed_and_those_of_the_living_are_not(tmp_path:
     again.close()
 
 
+def test_a_neighbour_is_busy_while_it_lives_and_has_a_sandbox(tmp_path: Path) -> None:
+    text = (
+        "import os, sys; from bough.executor.files.command_files.sandbox import ExecutorFolder;"
+        " other = ExecutorFolder(sys.argv[1]); other.open(); worker = other.sandboxes_of('x1-0');"
+        " os.makedirs(worker); print(worker, flush=True); sys.stdin.read()"
+    )
+    mine = ExecutorFolder(str(tmp_path))
+    assert not mine.has_busy_neighbour()
+    mine.open()
+    os.makedirs(f"{mine.sandboxes_of('x1-0')}/1.0-1")
+    words = [sys.executable, "-c", text, str(tmp_path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        worker = Path(process.stdout.readline().strip())
+        assert not mine.has_busy_neighbour()
+        (worker / "7.0-1").mkdir()
+        assert mine.has_busy_neighbour()
+        process.kill()
+        process.wait()
+    assert not mine.has_busy_neighbour()
+    mine.close()
+
+
 def test_outputs_that_the_server_cannot_see_lie_where_nobody_can_guess(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,3 +66,22 @@ def test_a_frame_over_the_limit_of_executors_is_refused_by_its_length_alone() ->
     (refused,) = Frames[Refused](Refused).feed(sock.sent)
     assert "over the limit" in refused.message
     assert sock.closed
+
+
+@pytest.mark.parametrize(
+    ("place", "local"),
+    [
+        (("127.0.0.1", 1), True),
+        (("::1", 1, 0, 0), True),
+        ("", True),
+        (("10.0.0.1", 1), False),
+        (("fe80::1%2", 1), False),
+    ],
+)
+def test_who_comes_from_this_host_is_known_by_the_network(place: object, local: bool) -> None:
+    connection = MemberConnection(Broken())  # type: ignore[arg-type]
+    assert not connection.is_local
+    socket = Socket()
+    socket._extra = {"peername": place}  # type: ignore[attr-defined]
+    connection.connection_made(socket)
+    assert connection.is_local is local

@@ -76,7 +76,7 @@ class Site:
             relay_executor=self.server,
             sees_store=False,
             sent=sent,
-            connection=SimpleNamespace(send=sent.extend),
+            connection=SimpleNamespace(send=sent.extend, is_local=False),
         )
 
     def peer(self, number: int) -> Any:
@@ -281,3 +281,22 @@ def test_readers_outside_are_spread_over_the_members_that_have_it(site: Site) ->
     assert [one.executor for one in named(site)] == [102, 103, 101, RELAY]
     site.sources.missing(site.peer(102))
     assert [one.executor for one in named(site)] == [103, 101, RELAY]
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::", "169.254.169.254", "fe80::1"]
+)
+def test_no_door_leads_to_what_only_the_relays_host_reaches(site: Site, address: str) -> None:
+    site.has(101)
+    site.sources.offered(site.peer(101), OfferPeer(address, 22))
+    assert named(site, direct=False) == []
+    site.has(102)
+    (by_door,) = named(site, direct=False)
+    assert by_door.port == 5102
+
+
+def test_a_door_leads_to_loopback_for_who_comes_from_there(site: Site) -> None:
+    site.has(101)
+    site.sources.offered(site.peer(101), OfferPeer("127.0.0.1", 4000))
+    site.peer(101).connection.is_local = True
+    assert [one.port for one in named(site, direct=False)] == [5101]

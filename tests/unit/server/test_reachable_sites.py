@@ -152,6 +152,21 @@ def test_a_relay_names_who_of_those_behind_it_is_asked(sites: Sites) -> None:
     assert (asked.digest, asked.reader, asked.site, asked.host, asked.direct) == (DIGEST, 1, "a", "host1", True)
 
 
+def test_who_leaves_while_a_relay_is_asked_is_not_named(sites: Sites) -> None:
+    relay = Relay(sites)
+    sites.peers[4] = sites._peer(4)
+    sites.sources.offered(sites.peers[4], OfferPeer("10.0.0.4", 7000))  # type: ignore[arg-type]
+    sites.holders.append(SimpleNamespace(site="b", host="host4", executors=(4,)))
+
+    def hear(message: NamePeers | CheckContent) -> None:
+        sites.sources.gone(ExecutorId(4))
+        relay.hear(message)
+
+    relay.peer.connection.send = hear
+    assert [hint.executor for hint in sites.ask(1)] == [901, 902, 3]
+    assert len(relay.asked) == 1
+
+
 def test_where_members_are_not_reached_readers_of_that_site_are_sent_to_doors_for_a_while(sites: Sites) -> None:
     relay = Relay(sites)
     sites.ask(1)

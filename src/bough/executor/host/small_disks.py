@@ -2,7 +2,8 @@
 
 A task that ended for want of space needs more than it could have: what is free when it is gone, the cache is emptied,
 and what it read itself is counted as free. If that is nearly the whole disk, nobody is left to wait for. What others
-keep there may go, so it is waited for, but not for ever.
+keep there may go, so it is waited for, but not for ever. Of what is brought before a task runs the bytes are known: if
+these would fit, others had the space, or the user's quota is used up, which no disk tells.
 Rule: a task is sent away only after two failures of which nothing else can have been the reason.
 """
 
@@ -19,6 +20,7 @@ LITTLE: Final = 10  # what others keep is worth waiting for if it is more than t
 _FAILURES: Final = 2
 _PATIENCE: Final[Seconds] = 600.0  # for which it is waited for what others keep
 _GROWN: Final = 16  # the part of a disk by which there must be more space than before, so that counting begins anew
+_COPIES: Final = 4  # times its inputs a task may need before it runs: in the cache, beside it, unpacked
 _KNOWN: Final = 10_000  # tasks, and kinds of them
 
 Task = tuple[int, int]  # record and index
@@ -48,6 +50,7 @@ class Shortage(NamedTuple):
     ended: Seconds
     alone: bool  # nothing else runs there now
     evicted: int  # bytes of other tasks' files that the cache has given up for it
+    ran: bool = True  # its command had begun, and written nobody knows how much
 
 
 class _Failures(NamedTuple):
@@ -72,6 +75,8 @@ class SmallDisks:
         if not one.disks or (other != task and when >= one.began):
             return ""  # two that ran at once: each may have space when it is alone
         disk = min(one.disks, key=lambda disk: disk.free)
+        if not one.ran and _COPIES * one.inputs <= disk.free:
+            return ""  # it needed its inputs only: others had the space, or the user's quota is used up
         if one.evicted * _GROWN > disk.whole or not (one.alone or disk.is_nearly_all):
             return ""
         before = self._failures.pop(task, None)

@@ -117,11 +117,14 @@ def has_atomic_outputs(template: CommandTemplate) -> bool:
 
     It declares outputs, and writes each of them under a name that no other attempt has until its own has succeeded. So
     not: outputs beside the text, which it writes under their final names; a text that uses the final name of an output,
-    or a part of it; a playpen, from which files may be put into the storage of a host, which stays.
+    or a part of it; a playpen, from which files may be put into the storage of a host, which stays; a teardown, which
+    removes things after each attempt, also while the other one goes on.
     """
     slots = [part for part in template.parts if isinstance(part, TemplateSlot)]
     outputs = {slot.name for slot in slots if slot.mode == "w"}
-    if not outputs or template.outputs or template.transfers or template.settings.playpen:
+    if not outputs or template.outputs or template.transfers:
+        return False
+    if template.settings.playpen or template.settings.teardown:
         return False
     within = [part for parts in template.derived.values() for part in parts if isinstance(part, TemplateSlot)]
     by_final_name = (slot for slot in slots if slot.mode in {"r", "raw"} or slot.attribute or slot.format)

@@ -108,11 +108,13 @@ class PeerSources:
             found = self._choose(_reader(executor), digest, excluded)
             hints: list[PeerHint] = []
             for number in map(ExecutorId, found):
-                if not self._relays.has(number):
-                    hints.append(self._directory.hint(number, executor.number, digest, until))
-                elif named := await self._relays.ask(number, _reader(executor), digest, failed):
-                    hints += named
-                else:
+                named: list[PeerHint] = []
+                if self._relays.has(number):
+                    named = await self._relays.ask(number, _reader(executor), digest, failed)
+                elif self._directory.serves(number):  # it may have left while a relay was asked
+                    named = [self._directory.hint(number, executor.number, digest, until)]
+                hints += named
+                if not named:
                     excluded.add(number)
             if executor.number not in self._shell.peers.executors:
                 return []  # it has left meanwhile, and reads nothing

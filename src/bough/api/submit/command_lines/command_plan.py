@@ -477,12 +477,18 @@ class PlannedCommand(NamedTuple):
 
     @property
     def has_atomic_outputs(self) -> bool:
-        """See `model.commands.command.has_atomic_outputs`; nor may a losing attempt be sending something to a URL."""
+        """See `model.commands.command.has_atomic_outputs`; nor may a losing attempt be sending something to a URL.
+
+        A final name that stands in the text itself, as in `x > out.tmp && mv out.tmp {o:w}`, is used by both attempts.
+        """
         template = self.template
         if template is None or not self.writes or self.writes_by_itself or self.transfers:
             return False
         sends = template.late and any(map(is_url, self.writes.values()))
-        return not (sends or self.call.settings.playpen) and has_atomic_outputs(template)
+        names = [os.path.basename(path) for path in self.writes.values()]
+        if sends or any(name in part for part in template.parts if isinstance(part, str) for name in names):
+            return False
+        return not self.call.settings.playpen and has_atomic_outputs(template)
 
     def rename(self, renamed: Mapping[str, str]) -> PlannedCommand:
         """The same with other paths for some files (wanted -> used)."""

@@ -13,6 +13,7 @@ the next one that uses the same folder.
 
 from __future__ import annotations
 
+import glob
 import os
 import stat
 from collections.abc import Collection, Iterable
@@ -31,6 +32,8 @@ from bough.movers.folder_archive import BadArchive, PackedFolder, UnpackableFold
 from bough.movers.local import digest_of, put
 from bough.private import remove_tree
 from bough.wire.file_messages import MadeFile
+
+_SANDBOXES = "sandboxes"
 
 
 def sandbox_name(record: int, index: int, attempt: int) -> str:
@@ -222,6 +225,10 @@ class ExecutorFolder:
         """Where it is, or will be."""
         return self._temporary.path
 
+    def sandboxes_of(self, worker: str) -> str:
+        """The folder of one worker's sandboxes."""
+        return f"{self.folder}/{_SANDBOXES}/{worker}"
+
     def open(self) -> None:
         """Make it, if it is not there; OSError or SiteError when that cannot be done."""
         self._temporary.make()
@@ -232,6 +239,10 @@ class ExecutorFolder:
             self.open()
         out, results = (os.path.join(self._work or self.folder, name) for name in ("out", "results"))
         return out, results
+
+    def has_busy_neighbour(self) -> bool:
+        """Whether commands run in sandboxes of another executor that has its folder beside this one."""
+        return any(glob.glob(f"{glob.escape(one)}/{_SANDBOXES}/*/*") for one in self._temporary.others())
 
     def close(self) -> None:
         """Remove it."""

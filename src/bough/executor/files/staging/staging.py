@@ -140,7 +140,7 @@ class Staging:
 
     def sandbox_of(self, worker: str) -> str:
         """The folder of one worker's sandboxes."""
-        return f"{self._folder.folder}/sandboxes/{worker}"
+        return self._folder.sandboxes_of(worker)
 
     # --- from workers ------------------------------------------------------------------------------
 
@@ -421,14 +421,16 @@ class Staging:
     def make_space(self, worker: StagingWorker, element: tuple[int, int], began: Seconds, *, alone: bool) -> Shortage:
         """A worker's task ended because the disk is full: what no running task has may come again.
 
-        That is what this task had, too, and what was brought early. `began`: 0 if it did not.
+        That is what this task had, too, and what was brought early. `began`: 0 if it did not. `alone`: nothing else
+        runs in this executor now.
         """
         now, cache, request = time.time(), self._contents.cache, self._newest.get(worker)
         if request is None or request.element != element:
             request = None
-        began = began or (request.begun if request is not None else now - _SHORT)
+        ran, began = began > 0, began or (request.begun if request is not None else now - _SHORT)
+        alone = alone and not self._folder.has_busy_neighbour()
         if cache is None:
-            return Shortage(0, spaces_of([(self._folder.folder, 0)]), began, now, alone=alone, evicted=0)
+            return Shortage(0, spaces_of([(self._folder.folder, 0)]), began, now, alone=alone, evicted=0, ran=ran)
         self._unpin(worker)
         for early in (*self._placed.values(), *self._announced.values()):
             self._drop_request(early)
@@ -442,7 +444,7 @@ class Staging:
         held = sum(size for digest, size in own.items() if digest in there)  # an output of another task, for readers
         disks = spaces_of([(self._folder.folder, 0), (cache.folder, held)])
         size = request.size if request is not None else 0
-        return Shortage(size, disks, began, now, alone=alone, evicted=max(0, evicted))
+        return Shortage(size, disks, began, now, alone=alone, evicted=max(0, evicted), ran=ran)
 
     def _is_short_of_space(self) -> bool:
         """Whether the disk was full a moment ago: what runs needs it more than what may run."""

@@ -7,6 +7,7 @@ further one. Connections are kept for a while; those that a transfer had besides
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import threading
@@ -51,22 +52,29 @@ class PeerReader:
             f"{hint.address}:{hint.port}",
         )
         line = self._line(hint)
-        try:
-            streams.read(line)
-        except BaseException:
-            line.close()
-            raise
+        streams.read(line)  # which closes one that is no use, when nothing reads from it any more
         if line.fileno() >= 0:
             with self._lock:
+                self._close_old()
                 self._idle.setdefault(_place(hint), []).append((time.monotonic(), line))
+
+    def _close_old(self) -> None:
+        """Close what was kept for too long, also of peers that are not read from any more."""
+        oldest = time.monotonic() - IDLE / 2
+        for place, kept in list(self._idle.items()):
+            while kept and kept[0][0] < oldest:
+                kept.pop(0)[1].close()
+            if not kept:
+                del self._idle[place]
 
     def _line(self, hint: PeerHint) -> ssl.SSLSocket:
         place = _place(hint)
         with self._lock:
+            self._close_old()
             kept = self._idle.get(place, [])
             while kept:
-                since, line = kept.pop()
-                if time.monotonic() - since < IDLE / 2:
+                line = kept.pop()[1]
+                if _is_quiet(line):
                     return line
                 line.close()
         return self._connect(hint)
@@ -104,6 +112,13 @@ class PeerReader:
                     self._hidden.clear()
                 self._hidden[place] = time.monotonic() + _HIDDEN
             raise
+
+
+def _is_quiet(line: ssl.SSLSocket) -> bool:
+    """Whether a connection that was kept is still one: a peer that was asked nothing says nothing but good-bye."""
+    poll = select.poll()
+    poll.register(line, select.POLLIN)
+    return not poll.poll(0)
 
 
 def _place(hint: PeerHint) -> tuple[str, int, str]:

@@ -2,12 +2,14 @@
 
 A content that is still coming is served as it comes, so that a file which many want goes along a chain at the speed of
 one copy. Rules: nothing is given without a ticket, and to a bounded number of readers at a time; the streams of one
-transfer count as one reader. A reader that takes nothing for a while is given up.
+transfer count as one reader. A reader that takes nothing for a while is given up. Of the connections over which nothing
+is served, the one that was silent for longest gives way to a new one when there are too many.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import ssl
@@ -28,6 +30,8 @@ _POLL: Final = 0.005  # seconds between looks at a content that grows
 _EVICTED: Final = 4096  # contents that are remembered to have been given up
 _CHUNK: Final = 1 << 18
 _BACKLOG: Final = 64
+_CLOSED: Final = frozenset({errno.EBADF, errno.EINVAL})
+_GIVES_WAY: Final = 1.0  # seconds for which a new connection waits for another one to end
 _BETWEEN: Final = 1.0  # seconds for which a transfer keeps its place between two ranges
 
 
@@ -100,6 +104,8 @@ class PeerServer:
         self._secret = b""
         self._places = ReaderPlaces(1)
         self._lines = threading.BoundedSemaphore(1)
+        self._silent: dict[ssl.SSLSocket, None] = {}  # connections that wait to be asked, the longest first
+        self._silent_lock = threading.Lock()
         self._evicted: dict[bytes, None] = {}  # and not ordered since; the oldest first
         self._evicted_lock = threading.Lock()
 
@@ -128,14 +134,44 @@ class PeerServer:
         while True:
             try:
                 sock, _ = self._listener.accept()
-            except OSError:
-                return
-            if not self._lines.acquire(blocking=False):
+            except OSError as error:
+                if error.errno in _CLOSED:
+                    return
+                time.sleep(_GIVES_WAY)  # no descriptor is left, or a network went: others may come later
+                continue
+            lines = self._lines  # it has others when it has become somebody else
+            if not lines.acquire(blocking=False) and not (self._hang_up() and lines.acquire(timeout=_GIVES_WAY)):
                 sock.close()
                 continue
-            threading.Thread(target=self._speak, args=(sock,), daemon=True).start()
+            try:
+                threading.Thread(target=self._speak, args=(sock, lines), daemon=True).start()
+            except RuntimeError:  # the host takes no more threads now
+                sock.close()
+                lines.release()
 
-    def _speak(self, sock: socket.socket) -> None:
+    def _hang_up(self) -> bool:
+        """End a connection over which nothing is served; whether there was one."""
+        with self._silent_lock:
+            line = next(iter(self._silent), None)
+            if line is None:
+                return False
+            del self._silent[line]
+            with contextlib.suppress(OSError):  # its thread closes it
+                socket.socket.shutdown(line, socket.SHUT_RDWR)
+        return True
+
+    def _hear(self, line: ssl.SSLSocket) -> AskContent:
+        """What a reader asks for next; until then its connection may be ended for another one."""
+        line.settimeout(IDLE)
+        with self._silent_lock:
+            self._silent[line] = None
+        try:
+            return read_frame(lambda part: _fill(line, part), AskContent)
+        finally:
+            with self._silent_lock:
+                self._silent.pop(line, None)
+
+    def _speak(self, sock: socket.socket, lines: threading.BoundedSemaphore) -> None:
         line: socket.socket = sock
         try:
             sock.settimeout(CONNECT)
@@ -143,8 +179,7 @@ class PeerServer:
             assert self._context is not None
             line = secure = self._context.wrap_socket(sock, server_side=True)
             while True:
-                secure.settimeout(IDLE)
-                ask = read_frame(lambda part: _fill(secure, part), AskContent)
+                ask = self._hear(secure)
                 secure.settimeout(STALL)
                 if not self._answer(secure, ask):
                     return
@@ -152,7 +187,7 @@ class PeerServer:
             return  # the reader knows, and says so to the server
         finally:
             line.close()
-            self._lines.release()
+            lines.release()
 
     def _answer(self, line: ssl.SSLSocket, ask: AskContent) -> bool:
         """Whether the reader may ask again."""

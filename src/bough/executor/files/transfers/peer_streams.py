@@ -7,8 +7,8 @@ if these bring no more, four again. From a peer that is near all is asked for at
 
 A range is what a stream brings in a fraction of a second; the next one is asked for before it has come, so that no
 round trip is waited for. Rules: a stream that breaks, or stands still while others go on, gives back what it had taken,
-and the others bring that; the peer has failed when the last one has broken. A peer that knows nothing of streams (it
-offers none) gives the rest over the first one.
+and the others bring that; the peer has failed when the last one has broken. One that gives next to nothing is as good
+as broken. A peer that knows nothing of streams (it offers none) gives the rest over the first one.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ _SETTLED: Final = 0.6  # seconds until the speed with other streams is what it s
 _MEASURED: Final = 0.8  # seconds for which it is measured then
 _TRIPS: Final = 8
 _STANDS_STILL: Final = 3.0  # seconds after which a stream is given up, if others bring something
+_SLOWEST: Final = 4096.0  # bytes a second, beyond what may be waited for
 _BEGINS: Final = 10.0  # seconds that a peer may take to begin; it may just be getting the content itself
 _CHUNK: Final = 1 << 18  # what is handed on in small pieces costs more than it is worth to the next in a chain
 _FAR_CHUNK: Final = 1 << 16  # bytes that are lost with a connection
@@ -231,7 +232,8 @@ class PeerStreams:
 
     def _fill(self, line: ssl.SSLSocket, part: memoryview, patience: float) -> None:
         """Receive so many bytes; PeerFailure after some seconds without any, or when others go on and this does not."""
-        filled, since = 0, time.monotonic()
+        filled, begun = 0, time.monotonic()
+        since = begun
         while filled < len(part):
             try:
                 line.settimeout(min(patience, _STANDS_STILL) if self._transfer else patience)
@@ -247,3 +249,5 @@ class PeerStreams:
                 raise PeerFailure(f"{self._name} hung up")
             filled += count
             self._came = since = time.monotonic()
+            if since - begun > patience + filled / _SLOWEST:
+                raise PeerFailure(f"{self._name} gives next to nothing")
