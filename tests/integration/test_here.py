@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import cloudpickle
@@ -349,15 +350,15 @@ def test_nested_work_runs_on_the_cores_of_its_task(opened: Session) -> None:
 
 def test_commands_of_a_task_run_on_its_cores(opened: Session, tmp_path: Path) -> None:
     run = f"{shlex.quote(sys.executable)} -m bough.cli.main run --quiet"
-    wide = opened.options(cores=2, cwd=str(tmp_path))
-    one = wide.command(f"{run} -- sh -c 'echo in $BOUGH_TASK; exit 3'")
+    wide = partial(opened.options(cores=2).command, cwd=tmp_path)
+    one = wide(f"{run} -- sh -c 'echo in $BOUGH_TASK; exit 3'")
     assert one.exception(PATIENCE) is not None
     assert (one.stdout, one.exception(0).returncode) == ("in 1.0\n", 3)  # type: ignore[union-attr]
-    two = [wide.command(f"{run} -- sh -c 'sleep 0.3; echo {n}'") for n in (1, 2)]  # at once, under one name
+    two = [wide(f"{run} -- sh -c 'sleep 0.3; echo {n}'") for n in (1, 2)]  # at once, under one name
     assert [task.result(PATIENCE).stdout for task in two] == ["1\n", "2\n"]
-    many = wide.command(f"{run} --array 1-3 -k -- echo {{{{index}}}}")
+    many = wide(f"{run} --array 1-3 -k -- echo {{index}}")
     assert many.result(PATIENCE).stdout == "1\n2\n3\n"
-    assert opened.options(cwd=str(tmp_path)).command(f"{run} -j 3 -- true").result(PATIENCE).returncode == 0
+    assert opened.command(f"{run} -j 3 -- true", cwd=tmp_path).result(PATIENCE).returncode == 0
 
 
 # --- services and relays --------------------------------------------------------------------------------------

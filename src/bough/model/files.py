@@ -225,7 +225,7 @@ def no_option(path: str) -> str:
 
 def why_no_output(path: str) -> str:
     """Why an absolute path cannot be that of an output; empty: it can, as far as it alone tells."""
-    if path.startswith(_NOT_WRITTEN) and not path.startswith("/dev/shm/"):
+    if path.startswith(_NOT_WRITTEN) and not path.startswith(_WRITTEN_ALL_THE_SAME):
         return "lies where there are no files but devices and processes"
     if len(path) <= _LONGEST_NAME and (path.isascii() or len(path) * 4 <= _LONGEST_NAME):
         return ""
@@ -236,6 +236,7 @@ def why_no_output(path: str) -> str:
 
 
 _NOT_WRITTEN = ("/dev/", "/proc/", "/sys/")
+_WRITTEN_ALL_THE_SAME = ("/dev/shm/", "/proc/self/cwd/")
 _LONGEST_NAME, _LONGEST_PATH = 255, 4095  # bytes; what file systems take
 
 

@@ -81,7 +81,13 @@ def test_an_output_that_no_disk_takes_is_refused_when_it_is_declared(here, path,
 
 
 def test_long_names_that_disks_take_are_outputs(here):
-    for path in (f"{here}/{'a' * 255}", f"{here}/{'é' * 127}", "/dev/shm/out", "webdav://example.org/" + "a" * 300):
+    for path in (
+        f"{here}/{'a' * 255}",
+        f"{here}/{'é' * 127}",
+        "/dev/shm/out",
+        "/proc/self/cwd/out",
+        "webdav://example.org/" + "a" * 300,
+    ):
         FileTable().declare(1, "first", [], {"o": path})
 
 
