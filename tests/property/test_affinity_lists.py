@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from bough.core.machine import Machine
 from bough.core.records.indexes import affinity_index
-from bough.core.records.indexes.affinity_index import AffinityIndex, Unit
+from bough.core.records.indexes.affinity_index import AffinityIndex
+from bough.core.records.indexes.waiting_units import Unit
 from bough.model.events import facts, news
 from bough.model.ids import ExecutorId, FileId, RecordId
 from bough.model.tasks import Dep, On
@@ -126,7 +127,7 @@ class Shop:
             host = data.by_number[number]
             assert host is not None
             for one in host.executors:
-                when = affinity.expected(one, self.now)
+                when = affinity.arrivals.expected(one, self.now)
                 if when <= latest and (host.site, host.host) != ("s1", "host1"):
                     least = min(least, when - self.now + (total - has) * 0.01)
         return least

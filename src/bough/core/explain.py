@@ -29,7 +29,8 @@ from bough.core.records.array_record import (
 from bough.core.records.attempts import Span
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.group_record import GroupRecord
-from bough.core.records.indexes.affinity_index import AffinityIndex, Unit, files_read
+from bough.core.records.indexes.affinity_index import AffinityIndex
+from bough.core.records.indexes.waiting_units import Unit, files_read
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State, TimerKind
 from bough.model.arrays.ranges import Ranges

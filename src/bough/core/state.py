@@ -20,11 +20,11 @@ from bough.core.records.array_record import DONE, HELD, OCCUPYING_STATES, PLACED
 from bough.core.records.attempts import AttemptIndex, Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.group_record import GroupRecord, QueueKey, Share, Workflow
-from bough.core.records.indexes.affinity_index import AffinityIndex, has_room
+from bough.core.records.indexes.affinity_index import AffinityIndex
 from bough.core.records.indexes.fair_index import FairIndex
 from bough.core.records.indexes.ready_queue import DemandIndex, LimitTree, ReadyQueue, is_valid
 from bough.core.records.indexes.replicas import ReplicaIndex
-from bough.core.records.indexes.room_index import RoomIndex
+from bough.core.records.indexes.room_index import RoomIndex, has_room
 from bough.core.records.indexes.unsaved_outputs import UnsavedOutputs
 from bough.core.records.indexes.watch_index import WatchIndex
 from bough.core.records.locks import LockTable

@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 
 from bough.core.records.executor_record import ExecutorRecord
-from bough.core.records.indexes.affinity_index import Unit
 from bough.core.records.indexes.announcements import Announcements
+from bough.core.records.indexes.waiting_units import Unit
 from bough.model.events import facts
 from bough.model.events.orders import AnnounceInputs
 from bough.model.ids import ExecutorId

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from bough.core.records.indexes.affinity_index import Place
+from bough.core.records.indexes.data_places import Place
 
 CONTENT = 0xFFFFFFFF
 FIRST = 3

@@ -19,7 +19,9 @@ from bough.core.pilots.named_queues import capped
 from bough.core.records.array_record import ArrayRecord
 from bough.core.records.attempts import Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
-from bough.core.records.indexes.affinity_index import AffinityIndex, has_room, key_of
+from bough.core.records.indexes.affinity_index import AffinityIndex
+from bough.core.records.indexes.room_index import has_room
+from bough.core.records.indexes.waiting_units import key_of
 from bough.core.records.task_record import TaskRecord
 from bough.core.scheduling.chaining import can_go_together, has_chain, send_chain, send_order
 from bough.core.scheduling.view import StateView, find_offer
@@ -117,7 +119,7 @@ class Placement:
                 self._place_elements(record, executor, wish.count, wish.start, fits=fits)  # type: ignore[arg-type]
             if affinity is not None and affinity.is_used:
                 if affinity.follows_arrivals:
-                    affinity.asked(executor, self.state.now)
+                    affinity.arrivals.took(executor.id, self.state.now)
                 affinity.announcements.served(executor.id, self.state.now)
                 if not has_room(executor):  # it stands last when it has room again
                     affinity.roomy.pop(executor.id, None)

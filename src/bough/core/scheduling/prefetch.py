@@ -20,7 +20,8 @@ from __future__ import annotations
 from typing import Final
 
 from bough.core.records.executor_record import ExecutorRecord
-from bough.core.records.indexes.affinity_index import AffinityIndex, Unit, files_read
+from bough.core.records.indexes.affinity_index import AffinityIndex
+from bough.core.records.indexes.waiting_units import Unit, files_read
 from bough.core.state import State
 from bough.model.events.orders import AnnounceInputs, Order
 from bough.model.ids import FileId, RecordId, Seconds

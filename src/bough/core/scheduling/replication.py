@@ -29,9 +29,9 @@ from bough.core.pilots.named_queues import capped
 from bough.core.populations import populations_of
 from bough.core.records.array_record import RUNNING, ArrayRecord
 from bough.core.records.executor_record import ExecutorRecord
-from bough.core.records.indexes.affinity_index import files_read
 from bough.core.records.indexes.ready_queue import ReadyQueue
 from bough.core.records.indexes.replicas import Candidate
+from bough.core.records.indexes.waiting_units import files_read
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State, TimerKind
 from bough.errors import BoughError

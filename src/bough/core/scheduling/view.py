@@ -15,8 +15,11 @@ from typing import Final, cast
 from bough.core.data.data_index import ORIGIN, DataIndex, HostRecord
 from bough.core.records.array_record import READY, ArrayRecord, Record
 from bough.core.records.executor_record import ExecutorRecord
-from bough.core.records.indexes.affinity_index import AffinityIndex, Place, Unit, has_room, key_of
+from bough.core.records.indexes.affinity_index import AffinityIndex
+from bough.core.records.indexes.data_places import Place
 from bough.core.records.indexes.ready_queue import Entry, LimitTree, ReadyQueue, is_valid
+from bough.core.records.indexes.room_index import has_room
+from bough.core.records.indexes.waiting_units import Unit, key_of
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.model.arrays.runtimes import SHORT
@@ -354,7 +357,7 @@ class StateDataView:
         """Executors with room, and those that may have it next: seconds until then."""
         now, state = self._view.now, self._state
         found = {one.id: (0.0, one) for one in islice(self._affinity.with_room(state.open_executors), most)}
-        for when, one in self._affinity.arrivals(most, now):
+        for when, one in self._affinity.arrivals.first(most, now):
             if not (one.draining or one.away or one.suspended):
                 found.setdefault(one.id, (max(when - now, _SOON), one))
         return list(islice(found.values(), most))
@@ -409,7 +412,7 @@ class StateDataView:
         for name, amount in affinity.holders(cast("Unit", task)).items():
             place = affinity.places()[name]
             there = [number for host in place.hosts.values() for number in islice(host.executors, _EXECUTORS)]
-            soonest = min([affinity.expected(number, now) for number in there], default=now)
+            soonest = min([affinity.arrivals.expected(number, now) for number in there], default=now)
             found.append(HolderView(name, amount, soonest))
         return found
 
@@ -539,7 +542,7 @@ class StateDataView:
 
     def next_arrivals(self, most: int) -> list[tuple[Seconds, ExecutorView]]:
         """The executors that may ask for work next, and when."""
-        return self._affinity.arrivals(most, self._view.now)  # type: ignore[return-value]
+        return self._affinity.arrivals.first(most, self._view.now)  # type: ignore[return-value]
 
 
 def travel_time(data: DataIndex, content: int, size: int, host: HostRecord) -> Seconds:

@@ -20,7 +20,6 @@ them leaves, the next is taken up. So a window costs what leaves it; without one
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
@@ -29,132 +28,31 @@ from typing import Final
 
 from bough.core.data.data_index import DataIndex, HostRecord
 from bough.core.data.estimates import Basis, Estimates
-from bough.core.records.array_record import READY, ArrayRecord, Record
+from bough.core.records.array_record import Record
 from bough.core.records.executor_record import ExecutorRecord
-from bough.core.records.indexes.announcements import Announcements, UnitKey
+from bough.core.records.indexes.announcements import Announcements
+from bough.core.records.indexes.arrivals import Arrivals
+from bough.core.records.indexes.data_places import CONTENT, CONTENTS, LATEST, ORDER_BITS, Place
 from bough.core.records.indexes.outdone import Outdone
 from bough.core.records.indexes.placed_inputs import PlacedInputs
-from bough.core.records.task_record import TaskRecord
+from bough.core.records.indexes.room_index import has_room
+from bough.core.records.indexes.waiting_units import Unit, UnitKey, files_read, key_of, template_of
 from bough.model.ids import Seconds
 from bough.model.outcomes import Detail
 from bough.policy.interface import DataNeeds, PlanNotes
 
 _SLICE: Final = 4096  # ready tasks that are taken up in one turn
 _CHECKED: Final = 16  # tasks of a full window that are looked at in one turn, whether they are still ready
-_CONTENTS: Final = 3  # of a place that are looked at for one decision
 _READERS: Final = 8  # of each of these
 _NAMED: Final = 64  # places that are named as holders of one task's input
-_COSTED: Final = 8  # of very many holders of a content, and executors of a host, are asked when they may want work
-_SOON: Final = 1024  # executors that may ask next, of which it is known by host
+_COSTED: Final = 8  # of very many holders of a content are asked when they may want work
 _LONG: Final = 64  # readers of a content from which on it costs to take the first ones out of a list
 _UNHELD: Final = 16  # tasks without any data that are looked at for one decision
 _WAITING: Final = 1024  # tasks that a policy may walk through in one turn
-_CONTENT: Final = 0xFFFFFFFF  # the bits of a key that say the content
-_ORDER_BITS: Final = 72  # of a key: the content, and how late it came
-_LATEST: Final = 1 << 40  # contents that can be told apart by when they came
-_FRONT: Final = 32  # keys of a place that are sorted at least, if there are so many
-_PART: Final = 8  # of the others, this part is sorted at a time
 _SLACK: Final = 64  # stale entries that a heap may have, besides as many as valid ones
 _NO_FILES: Final[array[int]] = array("I")
 _NO_UNITS: Final[list[Unit]] = []
 _UNKNOWN: Final = 0xFFFFFFFF
-
-
-class Unit:
-    """A ready task with declared inputs; a policy sees it as a `DataTask`."""
-
-    __slots__ = ("contents", "element", "gone", "since", "total", "work")
-
-    def __init__(self, work: Record, element: int, since: Seconds) -> None:
-        self.work = work
-        self.element = element  # below 0: the next one, of work without inputs
-        self.since = since
-        self.gone = False  # it is known that it is not ready any more
-        self.contents: array[int] | None = None  # of its files, as far as known; None: to be looked up
-        self.total = 0  # how much they count
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether it still waits to be placed."""
-        work = self.work
-        return work.state == READY if type(work) is TaskRecord else work.states[self.element] == READY  # type: ignore[union-attr]
-
-    @property
-    def key(self) -> UnitKey:
-        """What it is found by."""
-        return key_of(self.work, self.element)
-
-    @property
-    def run(self) -> int:
-        """The workflow it belongs to."""
-        return self.work.group.workflow.run
-
-
-class Place:
-    """A host or a site, and what it holds that is wanted; see the module.
-
-    The keys of contents have an order: see `AffinityIndex._offer`. Only the first are sorted, at the end of a list,
-    where it costs nothing to take them away. The others are sorted when it is their turn: most leave before that, and
-    each comparison is a look into cold memory. Keys of contents that are not in `listed` are stale.
-    """
-
-    __slots__ = ("_rest", "hosts", "listed", "name", "only", "wanted")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.hosts: dict[int, HostRecord] = {}
-        self.only = -1  # the number of its host, if it has one
-        self.listed: set[int] = set()  # the contents that it holds and that count
-        self.wanted: list[int] = []  # their keys, ascending
-        self._rest: list[int] = []  # keys that are below all of `wanted`, in no order
-
-    @property
-    def count(self) -> int:
-        """How many keys it has, with stale ones."""
-        return len(self.wanted) + len(self._rest)
-
-    def add(self, contents: Collection[int], keys: Iterable[int]) -> None:
-        """It holds contents that are wanted, and that it did not list."""
-        wanted, listed, rest = self.wanted, self.listed, self._rest
-        listed.update(contents)
-        for key in keys:
-            if wanted and key < wanted[0] and (rest or len(wanted) >= _FRONT):
-                rest.append(key)
-            elif wanted or not rest:
-                insort(wanted, key)
-                if len(wanted) > 2 * _FRONT + len(rest) // _PART:
-                    half = len(wanted) // 2
-                    rest += wanted[:half]
-                    del wanted[:half]
-            else:
-                rest.append(key)
-                self._sort_next()
-        if len(wanted) + len(rest) > 2 * len(listed) + _SLACK:
-            wanted[:] = [key for key in wanted if key & _CONTENT in listed]
-            rest[:] = [key for key in rest if key & _CONTENT in listed]
-            if rest and len(wanted) < _CONTENTS:
-                self._sort_next()
-
-    def _sort_next(self) -> None:
-        """Sort the first of the others: so large a part of them that each is compared with few in all."""
-        rest = self._rest
-        rest.sort()
-        first = max(0, len(rest) - max(_FRONT, len(rest) // _PART))
-        self.wanted[:0] = rest[first:]
-        del rest[first:]
-
-    def drop_first(self, wanting: array[int]) -> None:
-        """Forget what stands first and is not held any more, or read by nobody; `wanting`: readers by content."""
-        wanted, listed = self.wanted, self.listed
-        while wanted:
-            content = wanted[-1] & _CONTENT
-            if content in listed:
-                if wanting[content] > 0:
-                    return
-                listed.discard(content)
-            del wanted[-1]
-            if len(wanted) < _CONTENTS and self._rest:
-                self._sort_next()
 
 
 class AffinityIndex:
@@ -181,6 +79,7 @@ class AffinityIndex:
         self.patience = needs.patience
         self._notes_sizes = needs.estimates
         self.follows_arrivals = needs.arrivals
+        self.arrivals = Arrivals(data, executors)
         self.owed = 0  # turns of those that became ready first, see `took_turn`
         self._unchecked: list[UnitKey] = []  # with a window: listed tasks that may be ready no more
         self._withdrawn = False  # with a window: some of them were cancelled or held
@@ -206,14 +105,6 @@ class AffinityIndex:
         self._then: dict[int, frozenset[str]] = {}  # frozen: the places of a content
         self._notes: dict[int, PlanNotes] = {}  # of the policy, by run
         self._order = count(1)
-        # by executor: when it took something last, the sum of the gaps, how many, when it may ask next
-        self._gaps: dict[int, list[float]] = {}
-        self._expected: list[tuple[float, int]] = []  # when an executor may ask next; sorted, but for those that moved
-        self._soon: dict[int, Seconds] = {}  # see `_ask_until`, for this time:
-        self._soon_until: Seconds = -1.0
-        self._idle: set[int] = set()  # executors that took nothing yet, and may ask at any time
-        self._idle_at: dict[int, int] = {}  # by host: how many of them
-        self._moved: dict[int, float] = {}  # by executor: when it was expected; see `_sort_expected`
         data.listener = self
         for host in data.hosts.values():
             for executor in host.executors:
@@ -349,9 +240,7 @@ class AffinityIndex:
             new = [content for content in new if place.name in self._then.get(content, ())]
         weights, per_file, order = None if self.by_files else self._weights, self._per_file, self._order
         keys = [
-            (1 if weights is None else weights[content] + per_file) << _ORDER_BITS
-            | _LATEST - next(order) << 32
-            | content
+            (1 if weights is None else weights[content] + per_file) << ORDER_BITS | LATEST - next(order) << 32 | content
             for content in new
         ]
         place.add(new, keys)
@@ -475,12 +364,9 @@ class AffinityIndex:
     def on_executor(self, host: HostRecord, executor: int) -> None:
         """An executor joined a host, or left it."""
         self._where.pop(executor, None)
-        self._soon_until = -1.0
-        if executor not in host.executors:
-            self._forget_idle(host.number, executor)
-        elif self.follows_arrivals and executor not in self._gaps and executor not in self._idle:
-            self._idle.add(executor)
-            self._idle_at[host.number] = self._idle_at.get(host.number, 0) + 1
+        if self.follows_arrivals:
+            change = self.arrivals.joined if executor in host.executors else self.arrivals.left
+            change(executor, host.number)
 
     def on_executor_left(self, executor: int) -> None:
         """An executor is gone."""
@@ -547,45 +433,6 @@ class AffinityIndex:
         if found is None:
             found = self._notes[run] = PlanNotes()
         return found
-
-    def asked(self, executor: ExecutorRecord, now: Seconds) -> None:
-        """An executor took something: by the gaps between its turns it is known when it may ask next."""
-        number = executor.id
-        known, where = self._gaps.get(number), self._where.get(number)
-        if known is None:
-            expected = now
-            self._gaps[number] = [now, 0.0, 0, now]
-            insort(self._expected, (now, number))
-        else:
-            last, total, gaps, former = known
-            if now <= last:
-                return  # it takes several at once
-            total += now - last
-            expected = now + total / (gaps + 1)
-            known[:] = now, total, gaps + 1, expected
-            self._moved.setdefault(number, former)
-        if where is None and self.place_of(executor) is not None:
-            where = self._where[number]
-        if where is not None and (self._idle or where[0] in self._soon):
-            self._asks_later(where[0], number)
-
-    def _forget_idle(self, host: int, executor: int) -> None:
-        """An executor took something for the first time, or left."""
-        if executor in self._idle:
-            self._idle.remove(executor)
-            self._idle_at[host] -= 1
-            if not self._idle_at[host]:
-                del self._idle_at[host]
-
-    def _sort_expected(self) -> None:
-        """Put those that asked since it was last looked where they belong now."""
-        expected = self._expected
-        for number, former in self._moved.items():
-            known = self._gaps.get(number)
-            if known is not None:
-                del expected[bisect_left(expected, (former, number))]
-                insort(expected, (known[3], number))
-        self._moved.clear()
 
     def with_room(self, open_executors: Mapping[int, ExecutorRecord]) -> Iterator[ExecutorRecord]:
         """The executors that have room for a task that needs a core; those that got it first come first."""
@@ -724,8 +571,8 @@ class AffinityIndex:
         """Tasks that read the first contents of a place and were ready when last met, content by content."""
         wanted, listed, wanting, all_readers = place.wanted, place.listed, self._wanting, self._readers
         place.drop_first(wanting)
-        for key in wanted[: -_CONTENTS - 1 : -1]:
-            content = key & _CONTENT
+        for key in wanted[: -CONTENTS - 1 : -1]:
+            content = key & CONTENT
             if content in listed and (count := wanting[content]) > 0:
                 readers = all_readers[content]
                 all_ready = type(readers) is list and len(readers) == count <= _READERS
@@ -756,7 +603,7 @@ class AffinityIndex:
 
     def wanted_at(self, place: Place) -> list[int]:
         """The first contents that a place holds and some ready task reads."""
-        first = [key & _CONTENT for key in place.wanted[: -_CONTENTS - 1 : -1]]
+        first = [key & CONTENT for key in place.wanted[: -CONTENTS - 1 : -1]]
         return [content for content in first if content in place.listed]
 
     def readers(self, content: int, most: int) -> list[Unit]:
@@ -896,7 +743,7 @@ class AffinityIndex:
 
     def soonest_cost(self, unit: Unit, except_at: Place | None, rate: float, now: Seconds, latest: Seconds) -> float:
         """The least of the time until a holder may ask for work, up to `latest`, and `rate` for all it has not."""
-        soon = self._soon if latest == self._soon_until else self._ask_until(latest)
+        soon = self.arrivals.until(latest)
         own = except_at.only if except_at is not None else -1
         own_time = soon.pop(own, None)  # it has some of it, mostly, and would be looked at in vain
         scores: dict[int, int] = {}  # by host that may ask in time: how much it has
@@ -922,30 +769,6 @@ class AffinityIndex:
             soon[own] = own_time
         return least
 
-    def _ask_until(self, latest: Seconds) -> dict[int, Seconds]:
-        """By host: when an executor of it may ask for work, those that may do so until then; of very many the first."""
-        self._sort_expected()
-        self._soon_until, self._soon = latest, dict.fromkeys(islice(self._idle_at, _SOON), 0.0)
-        for when, number in islice(self._expected, _SOON):
-            if when > latest:
-                break
-            executor = self._executors.get(number)
-            if executor is not None and self.place_of(executor) is not None:
-                self._soon.setdefault(self._where[number][0], when)
-        return self._soon
-
-    def _asks_later(self, number: int, executor: int) -> None:
-        """An executor of a host took something: when another one, or this one again, may ask there next."""
-        self._forget_idle(number, executor)
-        if number in self._soon:
-            host, gaps = self.data.by_number[number], self._gaps
-            some = islice(host.executors, _COSTED) if host is not None else ()
-            when = min([gaps[one][3] if one in gaps else 0.0 for one in some], default=inf)
-            if when <= self._soon_until:
-                self._soon[number] = when
-            else:
-                del self._soon[number]
-
     def holders(self, unit: Unit) -> dict[str, int]:
         """How much of a task's input is where; of contents that many hold only some holders."""
         found: dict[str, int] = {}
@@ -955,55 +778,8 @@ class AffinityIndex:
                 found[name] = found.get(name, 0) + weight
         return found
 
-    def expected(self, executor: int, now: Seconds) -> Seconds:
-        """When an executor may ask for work next."""
-        known = self._gaps.get(executor)
-        return max(now, known[3]) if known is not None else now
-
     def rate_to(self, executor: ExecutorRecord) -> float:
         """Bytes a second that travelled to the host of an executor, or else to any; 0: nothing did yet."""
         data, known = self.data, self._where.get(executor.id)
         host = data.by_number[known[0]] if known is not None else data.host_of(executor)
         return (host.fastest if host is not None else 0.0) or data.fastest
-
-    def arrivals(self, most: int, now: Seconds) -> list[tuple[Seconds, ExecutorRecord]]:
-        """The executors that may ask next."""
-        found: list[tuple[Seconds, ExecutorRecord]] = []
-        gone: list[int] = []
-        self._sort_expected()
-        for at, (when, number) in enumerate(self._expected):
-            executor = self._executors.get(number)
-            if executor is None:
-                gone.append(at)
-                continue
-            found.append((max(now, when), executor))
-            if len(found) >= most:
-                break
-        for at in reversed(gone):
-            self._gaps.pop(self._expected.pop(at)[1], None)
-        return found
-
-
-def key_of(record: Record, element: int) -> UnitKey:
-    """What a ready task is found by: a loose task by its number alone."""
-    return record.id if type(record) is TaskRecord else (record.id, element)
-
-
-def template_of(record: Record) -> str | int:
-    """What a task's measurements are kept under: its template, or its array if that has none."""
-    spec = record.shared_spec if isinstance(record, TaskRecord) else record.spec
-    return spec.template or record.id
-
-
-def has_room(executor: ExecutorRecord) -> bool:
-    """Whether a core is free, or a short task may wait for one."""
-    if executor.cores_free > 0 or executor.wide:
-        return True
-    return executor.load < executor.backlog_limit and executor.long_cores < executor.capacity.cores
-
-
-def files_read(record: Record, element: int) -> Sequence[int]:
-    """The numbers of the files that a task declares as inputs, without those that are sent for each attempt anew."""
-    if isinstance(record, ArrayRecord):
-        return record.reusable_files_of(element)
-    return record.reusable_reads  # type: ignore[return-value] # the core has numbered them

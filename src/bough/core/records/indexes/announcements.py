@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from bough.core.records.indexes.waiting_units import Unit, UnitKey
 from bough.model.ids import Seconds
 
 if TYPE_CHECKING:
     from bough.core.records.executor_record import ExecutorRecord
-    from bough.core.records.indexes.affinity_index import Unit
+
 
 _MOMENT: Final[Seconds] = 0.1  # for which an executor is busy before something is announced to it
 _SOON: Final[Seconds] = 0.01  # after which the next are looked at, if there are more of them than one turn looks at
 _AT_ONCE: Final = 16  # executors that are looked at in one turn
 _MANY: Final = 4096  # tasks
 _LOOK: Final = 32  # tasks that are looked at for one executor
-UnitKey = int | tuple[int, int]  # a loose task, or record and element
 
 
 class Announcements:

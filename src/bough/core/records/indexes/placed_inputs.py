@@ -12,11 +12,13 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from bough.core.records.indexes.announcements import UnitKey
+from bough.core.records.indexes.waiting_units import UnitKey
 
 if TYPE_CHECKING:
     from bough.core.records.executor_record import ExecutorRecord
-    from bough.core.records.indexes.affinity_index import AffinityIndex, Place, Unit
+    from bough.core.records.indexes.affinity_index import AffinityIndex
+    from bough.core.records.indexes.data_places import Place
+    from bough.core.records.indexes.waiting_units import Unit
 
 _MOST: Final = 100_000  # tasks of a workflow
 

@@ -107,3 +107,10 @@ class RoomIndex:
         finally:
             for entry in kept:
                 heappush(heap, entry)
+
+
+def has_room(executor: ExecutorRecord) -> bool:
+    """Whether a core is free, or a short task may wait for one."""
+    if executor.cores_free > 0 or executor.wide:
+        return True
+    return executor.load < executor.backlog_limit and executor.long_cores < executor.capacity.cores
