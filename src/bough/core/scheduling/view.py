@@ -474,9 +474,9 @@ class StateDataView:
 
     def cost_elsewhere(self, task: DataTask, executor: ExecutorView, rate: float, latest: Seconds) -> float:
         """What waiting for a holder elsewhere would cost."""
-        affinity = self._affinity
-        place = affinity.place_of(self._state.executors[executor.id])
-        return affinity.soonest_cost(cast("Unit", task), place, rate, self._view.now, latest)
+        unit: Unit = task  # type: ignore[assignment] # what a policy sees as a task is a unit
+        affinity, state = self._affinity, self._state
+        return affinity.soonest_cost(unit, affinity.place_of(state.executors[executor.id]), rate, state.now, latest)
 
     def where_most_is(self, task: DataTask) -> ExecutorView | None:
         """An executor that would take a task now, at a place of whose input no other has more."""
