@@ -99,6 +99,12 @@ def test_storage_affinity_replicates_nothing_where_nothing_is_known() -> None:
     assert FakeView([Work(1)], [Place(1, "a")]).hear(AffinityReplication()) == []
 
 
+def test_many_tasks_without_affinity_do_not_hide_one_that_has_some() -> None:
+    """Santos Neto 2004, 3.3: the lowest degree of those that satisfy (i), and not of all that run."""
+    view = FakeView([Work(number) for number in range(1, 301)], [Place(1, "a")], {(300, "a"): 5})
+    assert view.hear(AffinityReplication()) == [(300, 1)]
+
+
 def test_of_equal_affinities_the_first_one_that_is_seen_wins() -> None:
     view = FakeView([Work(1), Work(2)], [Place(1, "a")], {(1, "a"): 5, (2, "a"): 5})
     assert view.hear(AffinityReplication()) == [(1, 1)]
