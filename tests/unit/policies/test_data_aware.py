@@ -214,7 +214,7 @@ def test_max_compute_util_uses_another_free_executor() -> None:
     assert shop.went[1, 0] == 1
 
 
-@pytest.mark.parametrize(("threshold", "placed"), [(0, False), (0.4, False), (0.6, True), (1, True)])
+@pytest.mark.parametrize(("threshold", "placed"), [(0, False), (0.4, False), (0.5, False), (0.6, True), (1, True)])
 def test_good_cache_compute_goes_by_how_many_are_busy(threshold: float, placed: bool) -> None:
     shop = filled(f"good-cache-compute:threshold={threshold}")
     shop.submit(1, "b")
@@ -491,6 +491,8 @@ def test_frozen_affinity_counts_only_what_was_there_before() -> None:
 
 
 def test_options_are_checked_and_named() -> None:
+    falkon = load_placement("good-cache-compute")
+    assert (falkon.threshold, falkon.by) == (0.9, "files")  # `spec/falkon.md` 2.8 and 3
     policy = load_placement("good-cache-compute:threshold=0.8,by=bytes")
     assert (policy.threshold, policy.by) == (0.8, "bytes")
     for wrong, said in (
