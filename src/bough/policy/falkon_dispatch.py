@@ -59,7 +59,6 @@ class FalkonOptions(msgspec.Struct, frozen=True):
 
 def max_cache_hit(view: View, data: DataView, patience: Seconds) -> Iterator[Place]:
     """Each task goes where most of its data is, and waits for that place if it is busy."""
-    yield from _before_plain(view, data, patience)
     yield from in_turn(view, data, data.most_here, waits=True)
     yield from at_most_data(data)
     yield from unheld_anywhere(view, data)
@@ -76,7 +75,7 @@ def max_compute_util(view: View, data: DataView) -> Iterator[Place]:
     yield from while_room(view)
 
 
-def _before_plain(view: View, data: DataView, patience: Seconds) -> Iterator[Place]:
+def before_plain(view: View, data: DataView, patience: Seconds) -> Iterator[Place]:
     """Place the oldest task that has waited for longer than its patience before work without inputs.
 
     That stands first under max-cache-hit, and may come for ever. It is one task each time: a long queue of tasks that
