@@ -34,9 +34,21 @@ class Cluster:
         self.home = folder / "relay-home"
         self.home.mkdir()
         listen = f"{self.hosts.address(1)}:0"
+        self.relay(listen)
+        until((self.home / "relay" / "access.json").exists, "the relay")
+
+    def relay(self, listen: str) -> None:
+        """Start a relay."""
         words = ["relay", "start", "--server", str(self.service.access), "--listen", listen, "--dispatch"]
         self.hosts.spawn(1, [*self.service.python, *words, "--reconnect", "5s"], "relay.log", BOUGH_HOME=str(self.home))
-        until((self.home / "relay" / "access.json").exists, "the relay")
+
+    def begin_relay_anew(self) -> None:
+        """Kill the relay and start another one at the same address."""
+        address = json.loads((self.home / "relay" / "access.json").read_text())["address"]
+        relay = next(process for process in self.hosts.processes if "relay" in process.args)
+        relay.kill()
+        relay.wait(60)
+        self.relay(address)
 
     def member(self, number: int, *words: str) -> subprocess.Popen[bytes]:
         """Start an executor behind the relay."""
@@ -262,3 +274,23 @@ def test_a_policy_that_looks_at_data_sees_what_members_hold(
         assert s.command("uname -n").result(120).stdout.split() != [name]
         cluster.gate.touch()
         assert busy.result(120).stdout.split() == task.result(120).stdout.split() == [digest, name]
+
+
+def test_a_relay_that_is_started_anew_says_what_its_members_hold(
+    made: list[Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = begin(made, tmp_path, monkeypatch, "--policy", "max-compute-util")
+    digest = cluster.big(4)
+    cluster.member(2)
+    cluster.ready(1)
+    with cluster.session("anew") as s:
+        name = cluster.read(s).result(120).stdout.split()[1]
+        cluster.service.executor(3, "--cores", "2")
+        cluster.ready(2)
+        former = {one["executor"] for one in cluster.executors()}
+        cluster.begin_relay_anew()
+        until(
+            lambda: [one for one in cluster.executors() if one["executor"] not in former and one["members"]],
+            "the member behind the new relay",
+        )
+        assert cluster.read(s).result(120).stdout.split() == [digest, name]

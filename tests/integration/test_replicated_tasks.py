@@ -83,6 +83,8 @@ def test_a_task_that_hangs_is_done_by_an_idle_executor_also_over_a_crash_of_the_
     assert status["core_seconds"] > 0.4
     assert status["cpu_waste"] > 0
     assert status["network_waste"] == 0
+    [usage] = sql(service, "select sum(wasted) as wasted from workflow_usage")
+    assert usage["wasted"] == pytest.approx(status["core_seconds"])
     assert "replicas: 1 attempt was superseded" in service.bough("status", "--name", "w").stdout
     until(lambda: "replicas     1, 1 attempt superseded" in service.bough("stats").stdout, "the statistics")
     left = [name for name in os.listdir(".") if name.startswith(".")]

@@ -153,7 +153,7 @@ def load_replication(text: str) -> ReplicationPolicy | None:
         raise UserError(f"the replication policy {text!r} has no options; those that have: {', '.join(_REPLICATION)}")
     if own is None:
         return _load("replication", {**_REPLICATION, NO_REPLICATION: Wqr}, name)  # the latter is only named
-    options = dict(one.partition("=")[::2] for one in rest.split(",")) if colon else {}
+    options = _split_options(text, rest) if colon else {}
     read: dict[str, Any] = {}
     try:
         if "cap" in options:
@@ -181,13 +181,24 @@ def load_placement(text: str) -> PlacementPolicy:
             raise UserError(f"the placement policy {name} has no options")
         return policy
     fields = getattr(kind, "__struct_fields__", ())
-    options = dict(one.partition("=")[::2] for one in rest.split(",")) if colon else {}
+    options = _split_options(text, rest) if colon else {}
     unknown = [option for option in options if option not in fields]
     if unknown:
         known = f"its options are: {', '.join(fields)}" if fields else "it has none"
         raise UserError(f"the placement policy {name} has no option {unknown[0]!r}; {known}")
     hints = get_type_hints(kind, include_extras=True) if options else {}
     return kind(**{option: _read_option(text, option, said, hints[option]) for option, said in options.items()})
+
+
+def _split_options(text: str, rest: str) -> dict[str, str]:
+    """What a policy's options are said to be, by name."""
+    options: dict[str, str] = {}
+    for one in rest.split(","):
+        option, _, said = one.partition("=")
+        if option in options:
+            raise UserError(f"the policy {text!r} has the option {option!r} twice")
+        options[option] = said
+    return options
 
 
 def _read_option(text: str, option: str, said: str, hint: Any) -> object:
@@ -252,7 +263,7 @@ def load_provisioning(text: str) -> ProvisioningPolicy:
     if name not in _ACQUISITION:
         _load("provisioning", _PROVISIONING, name)
         raise UserError(f"the provisioning policy {name} has no options; those of Falkon have: {_OPTIONS}")
-    options = dict(one.partition("=")[::2] for one in rest.split(","))
+    options = _split_options(text, rest)
     return Provisioner(_ACQUISITION[name](), _read_release(text, options))
 
 

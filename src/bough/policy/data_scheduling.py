@@ -8,8 +8,10 @@ Rule: all of it costs what is placed and a bounded look beyond, never the length
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from itertools import islice
 
 from bough.model.ids import Seconds
+from bough.model.sites.resources import Needs
 from bough.policy.interface import DataMatch, DataTask, DataView, ExecutorView, Place, ReadyWork, View
 
 Accept = Callable[[DataMatch], bool]
@@ -127,18 +129,29 @@ def _keep_for(view: View, work: ReadyWork) -> None:
 
 
 def overdue(view: View, data: DataView, bound: Seconds) -> Iterator[Place]:
-    """Place anywhere, oldest first, what has waited for longer than a bound; have it asked again when the next has."""
+    """Place anywhere, oldest first, what has waited for longer than a bound; have it asked again when the next has.
+
+    One that fits nowhere now keeps an executor, and does not stand in the way of those behind it.
+    """
     if not bound:
         return
+    stuck: set[Needs | int] = set()  # needs that fit nowhere, and work that may go nowhere for reasons of its own
     for task in data.waiting():
+        work = task.work
+        if stuck and (work.needs in stuck or work.id in stuck):
+            continue
         due = task.since + bound
         if view.now < due:  # as it is asked for: a difference may round otherwise, and would be asked for again at once
             view.ask_again(due)
             return
         executor = first_that_takes(data, task)
-        if executor is None:
+        if executor is not None:
+            yield wish_for(task, executor)
+            continue
+        _keep_for(view, work)
+        stuck.add(work.id if view.executor_for(work).barred else work.needs)
+        if len(stuck) >= _MOST_STUCK or not view.has_room:
             return
-        yield wish_for(task, executor)
 
 
 def first_that_takes(
@@ -162,4 +175,23 @@ def plain_first(view: View) -> Iterator[Place]:
             yield Place(work.id, offer.executor.id)
 
 
+def plain_behind(view: View, most: int) -> Iterator[Place]:
+    """Place work without inputs in order, also behind work that waits for its data, as far as some records tell.
+
+    The first that fits nowhere keeps an executor, see `in_order`.
+    """
+    reserved: set[int] = set()
+    ready = view.ready()
+    for work in islice(ready, most):
+        while work.ready and not work.has_inputs:
+            offer = view.executor_for(work, reserved)
+            if offer.executor is None:
+                if not offer.barred and (kept := view.most_free(work.needs)) is not None:
+                    reserved.add(kept.id)
+                ready.skip_like(offer)
+                break
+            yield Place(work.id, offer.executor.id)
+
+
 _LOOK = 64  # executors that are compared for one task
+_MOST_STUCK = 16  # kinds of work that fit nowhere, behind which is looked

@@ -25,6 +25,7 @@ from bough.model.ids import Seconds
 from bough.policy.data_scheduling import (
     at_data,
     at_most_data,
+    first_that_takes,
     in_turn,
     overdue,
     plain_first,
@@ -72,6 +73,22 @@ def max_compute_util(view: View, data: DataView) -> Iterator[Place]:
     yield from in_turn(view, data, data.best_here, waits=False)
     yield from at_data(data)
     yield from while_room(view)
+
+
+def before_plain(view: View, data: DataView, patience: Seconds) -> Iterator[Place]:
+    """Place the oldest task that has waited for longer than its patience before work without inputs.
+
+    That stands first under max-cache-hit, and may come for ever. It is one task each time: a long queue of tasks that
+    wait for their data shall not go anywhere because of some work without inputs.
+    """
+    first = next(iter(view.ready()), None)
+    if not patience or first is None or first.has_inputs:
+        return
+    oldest = next(iter(data.waiting()), None)
+    if oldest is not None and view.now >= oldest.since + patience:
+        executor = first_that_takes(data, oldest)
+        if executor is not None:
+            yield wish_for(oldest, executor)
 
 
 def _where_most_is(data: DataView) -> Iterator[Place]:

@@ -192,7 +192,7 @@ class HolderView(NamedTuple):
 
     place: str  # the host, or the site
     amount: float
-    ready_at: Seconds  # when an executor there may ask for work next, as far as the past tells; the past: now
+    ready_at: Seconds  # when an executor there that could ever run it may ask for work next; infinite: none could
 
 
 class PlanNotes:
@@ -313,7 +313,10 @@ class DataView(Protocol):
         """
 
     def where_most_is(self, task: DataTask) -> ExecutorView | None:
-        """An executor that would take a task now, at a place of whose input no other has more."""
+        """An executor that would take a task now, where most of its input is of all places that could ever run it.
+
+        If none of those that hold some could, it is any executor.
+        """
 
     def could_go(self, task: DataTask, executor: ExecutorView) -> bool:
         """Whether a task could be placed with an executor now."""

@@ -55,7 +55,7 @@ SELECT tasks.run AS run, executors.site AS site,
   CASE WHEN attempts.state = 'done' THEN 0.0 ELSE attempts.ended - COALESCE(attempts.started, attempts.placed) END
     * tasks.cores AS wasted
 FROM tasks JOIN attempts ON attempts.id = tasks.id JOIN executors ON executors.id = attempts.executor
-WHERE attempts.state IN ('done', 'failed', 'cancelled', 'lost', 'given back')
+WHERE attempts.state IN ('done', 'failed', 'cancelled', 'lost', 'given back', 'superseded')
   AND attempts.ended > COALESCE(attempts.started, attempts.placed)
 UNION ALL
 SELECT tasks.run, executors.site, spans.seconds * tasks.cores, 0.0

@@ -183,6 +183,17 @@ def test_an_element_that_runs_is_replicated_and_its_neighbours_are_not() -> None
 # --- what becomes of them ----------------------------------------------------------------------------------
 
 
+def test_waste_counts_every_core_of_an_attempt() -> None:
+    bench = Bench(4, replication=Wqr())
+    bench.submit(task(1, needs=structs.replace(task(1).needs, cores=3)))
+    bench.start(1)
+    bench.tell(executor(2, 3))
+    assert replicas(bench) == [(1, 0, 2)]
+    bench.now = 30.0
+    bench.tell(news.WorkSucceeded(SpanId(2), 0, 1, 20.0))
+    assert bench.machine.state.replicas.waste == Waste(1, 1, 3 * 30.0)
+
+
 @pytest.mark.parametrize(("winner", "loser", "wasted"), [(1, 2, 20.0), (2, 1, 30.0)])
 def test_the_first_success_wins_and_the_time_of_the_other_is_waste(winner: int, loser: int, wasted: float) -> None:
     bench = replicated()

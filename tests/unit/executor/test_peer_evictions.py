@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import threading
 import time
@@ -102,3 +103,13 @@ def test_what_is_remembered_of_evictions_is_bounded(peer: Peer, monkeypatch: pyt
         peer.read(gone[0])
     with pytest.raises(PeerFailure, match="it does not have the content"):
         peer.read(gone[4])
+
+
+def test_a_content_that_somebody_removed_is_reported_as_gone(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_server, "_EXPECTED", 0.1)
+    first, gone = peer.adopt("a"), list[bytes]()
+    peer.cache.on_evicted = gone.append
+    shutil.rmtree(peer.folder / "cache")
+    with pytest.raises(PeerFailure, match="it does not have the content"):
+        peer.read(first)
+    assert gone == [first]

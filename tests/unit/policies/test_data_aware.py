@@ -145,6 +145,57 @@ def test_max_cache_hit_waits_no_longer_than_its_patience() -> None:
     assert shop.went[1, 0] == 1
 
 
+@pytest.mark.parametrize("policy", ["max-cache-hit:patience=30", "good-cache-compute:threshold=0,patience=30"])
+def test_what_fits_nowhere_keeps_nobody_behind_it_waiting_for_ever(policy: str) -> None:
+    shop = filled(policy)
+    shop.submit(1, "b", needs=Needs(cores=1, gpus=1))
+    shop.submit(2, "b", needs=Needs(cores=1, gpus=1))
+    shop.submit(3, "b")
+    shop.end(101)
+    assert (3, 0) not in shop.went
+    shop.wait(31)
+    assert shop.went[3, 0] == 1
+
+
+@pytest.mark.parametrize("policy", ["max-cache-hit:patience=30", "data-conscious:hold=30"])
+def test_a_task_with_inputs_is_not_kept_out_by_work_without_any_that_keeps_coming(policy: str) -> None:
+    shop = filled(policy)
+    shop.submit(1, "b")
+    running = [101, 102]
+    for number in range(300, 400, 2):
+        shop.wait(5)
+        shop.bench.submit(task(number), task(number + 1))
+        ended = [news.WorkSucceeded(shop.bench.span(one), 0, 1, 1.0) for one in running]
+        shop.tell(*ended)
+        running = [span.record.id for span in shop.machine.state.spans.values()]
+        if 1 in running:
+            return
+    pytest.fail("it never had a turn")
+
+
+def test_good_cache_compute_gives_work_without_inputs_to_anybody_also_behind_what_waits() -> None:
+    shop = filled("good-cache-compute:threshold=0")
+    shop.submit(1, "b")
+    shop.submit(2)
+    shop.end(101)
+    assert shop.went == {(101, 0): 1, (102, 0): 2, (2, 0): 1}
+
+
+@pytest.mark.parametrize("policy", ["max-cache-hit", "good-cache-compute:threshold=0", "bough:delay=20"])
+@pytest.mark.parametrize("leaves", [False, True])
+def test_nobody_waits_for_a_place_that_could_never_run_the_task(policy: str, leaves: bool) -> None:
+    shop = DataBench(policy)
+    shop.executor(1, "a")
+    shop.tell(facts.ExecutorJoined(ExecutorId(2), "local", "host2", 1, Needs(cores=1, gpus=1)))
+    shop.bench.submit(task(101), task(102))
+    shop.went = {(101, 0): 1, (102, 0): 2}
+    shop.submit(1, "a", needs=Needs(cores=1, gpus=0 if leaves else 1))
+    if leaves:
+        shop.tell(facts.ExecutorDrained(ExecutorId(1)))
+    shop.end(102)
+    assert shop.went[1, 0] == 2
+
+
 def test_max_cache_hit_prefers_the_place_with_more_files() -> None:
     shop = filled("max-cache-hit")
     shop.cache(2, "x", "y")
@@ -163,7 +214,7 @@ def test_max_compute_util_uses_another_free_executor() -> None:
     assert shop.went[1, 0] == 1
 
 
-@pytest.mark.parametrize(("threshold", "placed"), [(0, False), (0.4, False), (0.6, True), (1, True)])
+@pytest.mark.parametrize(("threshold", "placed"), [(0, False), (0.4, False), (0.5, False), (0.6, True), (1, True)])
 def test_good_cache_compute_goes_by_how_many_are_busy(threshold: float, placed: bool) -> None:
     shop = filled(f"good-cache-compute:threshold={threshold}")
     shop.submit(1, "b")
@@ -440,6 +491,8 @@ def test_frozen_affinity_counts_only_what_was_there_before() -> None:
 
 
 def test_options_are_checked_and_named() -> None:
+    falkon = load_placement("good-cache-compute")
+    assert (falkon.threshold, falkon.by) == (0.9, "files")  # `spec/falkon.md` 2.8 and 3
     policy = load_placement("good-cache-compute:threshold=0.8,by=bytes")
     assert (policy.threshold, policy.by) == (0.8, "bytes")
     for wrong, said in (

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import heapq
+from math import inf
+from typing import NamedTuple
 
 import pytest
 
 from bough.model.events import news
 from bough.model.ids import ExecutorId
+from bough.policies.policy_registry import load_placement
+from bough.policy.interface import DataMatch
 from bough.testing.builders import task
 from tests.unit.policies.data_bench import DataBench
 
@@ -147,3 +151,70 @@ def test_a_shared_store_that_was_found_last_is_no_executor_that_may_ask() -> Non
     shop.wait(1.0)
     shop.tell(news.WorkSucceeded(shop.bench.span(101), 0, 1, 1.0))
     assert shop.machine.state.spans[shop.bench.span(1)].executor.id == 1
+
+
+class Asked(NamedTuple):
+    """A task, its work, the world and its data, as far as the formula asks."""
+
+    since: float
+    dependents_count: int
+    elsewhere: float  # what it costs to leave it to the best holder
+    now: float = 1000.0
+
+    @property
+    def work(self) -> Asked:
+        return self
+
+    def rate_to(self, executor: object) -> float:
+        return 100.0
+
+    def cost_elsewhere(self, task: object, executor: object, rate: float, latest: float) -> float:
+        assert rate == pytest.approx(25 / 100)  # the penalty on each byte
+        return self.elsewhere
+
+
+@pytest.mark.parametrize(
+    ("options", "waited", "dependents", "elsewhere", "goes"),
+    [
+        # 1000 bytes travel for 10 s, which counts 25 times: 250 s
+        ("", 0.0, 0, 250.0, True),
+        ("", 0.0, 0, 249.99, False),  # 100 * -0.01 = -1
+        ("", 0.16, 0, 249.99, True),  # and 0.16 / 0.15 for having waited
+        ("", 0.14, 0, 249.99, False),
+        ("latency=0.3s", 0.16, 0, 249.99, False),
+        ("age=2", 0.14, 0, 249.99, True),
+        ("affinity=200", 0.16, 0, 249.99, False),
+        ("", 0.0, 9, 249.99, False),  # the thesis leaves dependents out
+        ("dependents=1.1", 0.0, 1, 249.99, True),
+        ("dependents=0.9", 0.0, 1, 249.99, False),
+        ("", 0.0, 0, inf, True),  # nobody holds any: it is no worse here than where somebody asks next
+    ],
+)
+def test_the_priority_is_that_of_the_thesis(
+    options: str, waited: float, dependents: int, elsewhere: float, goes: bool
+) -> None:
+    """`spec/trellis-driver.md` 3.3: affinity * (elsewhere - here) + age * waited / latency + dependents * how many."""
+    policy = load_placement(f"data-conscious{':' * bool(options)}{options}")
+    asked = Asked(1000.0 - waited, dependents, elsewhere)
+    found = [DataMatch(asked, 0.0, 1000.0)]
+    best = policy._cheapest(asked, asked, None, (1000.0, 1000.0), found)
+    assert (best is asked) is goes
+
+
+def test_the_one_that_asks_first_counts_among_those_that_hold_nothing() -> None:
+    """It asks in 5 s, so a cold task has 100 * 5; one that a holder may have for 252 s has 100 * 2."""
+    cold, held = Asked(1000.0, 0, inf), Asked(1000.0, 0, 252.0)
+
+    class Both(Asked):
+        def cost_elsewhere(self, task: object, executor: object, rate: float, latest: float) -> float:
+            return task.elsewhere
+
+    both = Both(0.0, 0, 0.0)
+    found = [DataMatch(held, 0.0, 1000.0), DataMatch(cold, 0.0, 1000.0)]
+    assert load_placement("data-conscious")._cheapest(both, both, None, (1005.0, 1005.0), found) is cold
+
+
+def test_the_numbers_of_the_thesis_are_the_defaults() -> None:
+    policy = load_placement("data-conscious")
+    assert (policy.penalty, policy.arrivals, policy.window) == (25, 32, 128)
+    assert (policy.affinity, policy.age, policy.dependents) == (100, 1, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 import msgspec
@@ -10,7 +10,13 @@ import pytest
 
 from bough.errors import UnknownName, UserError
 from bough.model.sites.resources import ONE_CORE, Needs
-from bough.policies.policy_registry import load_policies, load_replication, replication_of
+from bough.policies.policy_registry import (
+    load_placement,
+    load_policies,
+    load_provisioning,
+    load_replication,
+    replication_of,
+)
 from bough.policies.replication.affinity_replication import AffinityReplication
 from bough.policies.replication.careful_tail import CarefulTail
 from bough.policies.replication.tail import Tail
@@ -97,6 +103,12 @@ def test_storage_affinity_goes_where_data_is_the_least_replicated_task_of_greate
 
 def test_storage_affinity_replicates_nothing_where_nothing_is_known() -> None:
     assert FakeView([Work(1)], [Place(1, "a")]).hear(AffinityReplication()) == []
+
+
+def test_many_tasks_without_affinity_do_not_hide_one_that_has_some() -> None:
+    """Santos Neto 2004, 3.3: the lowest degree of those that satisfy (i), and not of all that run."""
+    view = FakeView([Work(number) for number in range(1, 301)], [Place(1, "a")], {(300, "a"): 5})
+    assert view.hear(AffinityReplication()) == [(300, 1)]
 
 
 def test_of_equal_affinities_the_first_one_that_is_seen_wins() -> None:
@@ -197,6 +209,19 @@ def test_no_task_is_late_for_careful_tail_before_half_a_minute() -> None:
 def test_wrong_options_are_refused_in_one_line(text: str) -> None:
     with pytest.raises(UserError, match="is not understood; say cap=N"):
         load_replication(text)
+
+
+@pytest.mark.parametrize(
+    ("load", "text"),
+    [
+        (load_replication, "wqr:cap=2,age=1s,cap=3"),
+        (load_placement, "bough:delay=1s,delay=1s"),
+        (load_provisioning, "additive:release=queue,q=2,q=3"),
+    ],
+)
+def test_an_option_that_is_given_twice_is_refused(load: Callable[[str], object], text: str) -> None:
+    with pytest.raises(UserError, match=r"has the option '[a-z]+' twice"):
+        load(text)
 
 
 def test_an_unknown_name_is_the_user_s_error() -> None:

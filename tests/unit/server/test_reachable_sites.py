@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
 
-from bough.model.events.news import BytesMoved
+from bough.model.events.news import BytesMoved, CacheChanged, HeldContent
 from bough.model.ids import ExecutorId
 from bough.server.files import relay_sources
 from bough.server.files.peer_sources import PeerSources
@@ -34,6 +35,7 @@ class Sites:
         self.now = 0.0
         self.max_transfers: dict[str, int] = {}
         self.said: list[object] = []
+        self.later: list[Callable[[], None]] = []  # what is to be done after the turn
         self.peers = {number: self._peer(number) for number in (1, 2, 3, 4)}
         self.holders = [SimpleNamespace(site="b", host=f"host{number}", executors=(number,)) for number in (3, 4)]
         shell = SimpleNamespace(
@@ -47,6 +49,7 @@ class Sites:
                 max_transfers=lambda site: self.max_transfers.get(site, 0),
             ),
             news=self.said.append,
+            after_turn=self.later.append,
         )
         self.sources = PeerSources(shell)  # type: ignore[arg-type]
         for number, peer in self.peers.items():
@@ -55,7 +58,7 @@ class Sites:
     def _peer(self, number: int) -> SimpleNamespace:
         hello = SimpleNamespace(site="a" if number < 3 else "b", host=f"host{number}")
         connection = SimpleNamespace(send=self.said.append)
-        return SimpleNamespace(number=number, hello=hello, connection=connection, is_relay=False)
+        return SimpleNamespace(number=number, hello=hello, connection=connection, is_relay=False, ready=True)
 
     def hints(self, reader: int, digest: bytes = DIGEST) -> set[int]:
         found = {hint.executor for hint in self.ask(reader, digest)}
@@ -204,3 +207,16 @@ def test_what_members_gave_and_what_was_wrong_with_it_is_the_relays(sites: Sites
     sites.sources.reported(sites.peers[1], report)
     assert BytesMoved(ExecutorId(1), "host3", SIZE, 1.0) in sites.said
     assert relay.checked == [DIGEST]
+
+
+def test_what_one_holds_that_has_just_come_is_known_once_it_has_joined(sites: Sites) -> None:
+    sites.said.clear()
+    sites.peers[1].ready = False  # what it says beside its cache is compared after this turn, and then it joins
+    sites.later.append(lambda: sites.said.append("it joined"))
+    for number in (1, 2):
+        sites.sources.reported(sites.peers[number], CacheReport([(DIGEST, SIZE)], whole=True))
+    sites.sources.reported(SimpleNamespace(**vars(sites.peers[1])), CacheReport([(OTHER, SIZE)]))  # it came anew since
+    for each in sites.later:
+        each()
+    held = (HeldContent(DIGEST, SIZE),)
+    assert sites.said == [CacheChanged(2, held, (), True), "it joined", CacheChanged(1, held, (), True)]

@@ -10,6 +10,7 @@ from bough.model.events.facts import ExecutorLost, MadeAgain, encode_facts
 from bough.model.ids import ExecutorId
 from bough.model.tasks import ArraySpec, TaskSpec
 from bough.policies.policy_registry import load_policies
+from bough.sim.data.measured_attempts import Attempt, Measured
 from bough.sim.data.simulated_data import SimulatedData
 from bough.sim.platforms.platform import read_platform
 from bough.sim.platforms.simulated_executor import ExecutorTraits, Fate
@@ -540,3 +541,17 @@ def test_what_was_announced_to_a_host_that_is_lost_is_brought_elsewhere() -> Non
     done = [one for one in lost.data.measured().attempts if one.outcome == "done"]
     assert sorted(one.task for one in done) == list(range(6))
     assert {one.executor for one in done if one.ended > 25.0} == {2}
+
+
+def test_waste_is_what_killed_attempts_cost_and_not_what_was_lost() -> None:
+    """4.8: cycles of killed copies for those of winning ones; bytes moved for the former for all input of the tasks."""
+
+    def attempt(task: int, outcome: str, run: float, moved: float) -> Attempt:
+        place = (task, task, 0, 1, 1, "a", "h", 2.0)
+        return Attempt(*place, 0.0, 10.0, 10.0 + run, 10.0 + run, outcome, asked=100, moved=moved)
+
+    attempts = [attempt(1, "done", 50, 100), attempt(2, "done", 30, 0), attempt(1, "killed", 20, 60)]
+    attempts += [attempt(2, "lost", 40, 70), attempt(2, "failed", 10, 30)]
+    measured = Measured(attempts)
+    assert measured.cpu_waste == pytest.approx(20 / 80)
+    assert measured.network_waste == pytest.approx(60 / 200)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from math import inf
 from random import Random
 from typing import Final, cast
 
@@ -30,6 +31,7 @@ from bough.policy.interface import DataMatch, DataTask, Demand, ExecutorView, Ho
 _EXECUTORS: Final = 8  # of a host that are asked when one of them may want work
 _ALIKE: Final = 4  # tasks of one array that are candidates at a time, if they are all alike
 _SOON: Final = 0.001  # seconds until an executor is free that should have asked by now
+_TAKERS: Final = 64  # executors that are compared for a task that none of its holders could ever run
 _SOURCES: Final = 4  # holders of a content whose links are compared
 
 
@@ -407,12 +409,13 @@ class StateDataView:
 
     def holders(self, task: DataTask) -> list[HolderView]:
         """Where input of a task is."""
-        affinity, now = self._affinity, self._view.now
+        affinity, now, unit = self._affinity, self._view.now, cast("Unit", task)
         found: list[HolderView] = []
-        for name, amount in affinity.holders(cast("Unit", task)).items():
+        for name, amount in affinity.holders(unit).items():
             place = affinity.places()[name]
-            there = [number for host in place.hosts.values() for number in islice(host.executors, _EXECUTORS)]
-            soonest = min([affinity.arrivals.expected(number, now) for number in there], default=now)
+            able = [host for host in place.hosts.values() if self._could_ever_run(unit, host)]
+            there = [number for host in able for number in islice(host.executors, _EXECUTORS)]
+            soonest = min([affinity.arrivals.expected(number, now) for number in there], default=inf)
             found.append(HolderView(name, amount, soonest))
         return found
 
@@ -479,18 +482,29 @@ class StateDataView:
         return affinity.soonest_cost(unit, affinity.place_of(state.executors[executor.id]), rate, state.now, latest)
 
     def where_most_is(self, task: DataTask) -> ExecutorView | None:
-        """An executor that would take a task now, at a place of whose input no other has more."""
+        """An executor that would take a task now, where most of its input is of all places that could ever run it."""
         affinity, unit, executors = self._affinity, cast("Unit", task), self._state.open_executors
-        hosts: Iterable[HostRecord | None]
+        amounts: dict[HostRecord, int] = {}
         if affinity.can_be_outdone:
             by_number = self._state.data.by_number
-            hosts = [by_number[number] for number in affinity.hosts_with_most(unit)]
+            amounts = {host: has for number, has in affinity.held_by_hosts(unit).items() if (host := by_number[number])}
         else:
-            amounts = affinity.holders(unit)
-            most, places = max(amounts.values(), default=0), affinity.places()
-            hosts = [host for name, has in amounts.items() if has == most for host in places[name].hosts.values()]
-        there = (executors[number] for host in hosts if host for number in host.executors if number in executors)
-        return next((executor for executor in there if self._could_go(unit, executor)), None)
+            places = affinity.places()
+            for name, has in affinity.holders(unit).items():
+                amounts |= dict.fromkeys(places[name].hosts.values(), has)
+        for most in sorted(set(amounts.values()), reverse=True):
+            hosts = [host for host, has in amounts.items() if has == most]
+            there = (executors[number] for host in hosts for number in host.executors if number in executors)
+            found = next((executor for executor in there if self._could_go(unit, executor)), None)
+            if found is not None or any(self._could_ever_run(unit, host) for host in hosts):
+                return found
+        return self.best_taker(task, _TAKERS)
+
+    def _could_ever_run(self, unit: Unit, host: HostRecord) -> bool:
+        """Whether a task could run on a host if nothing else did; some executors there are asked."""
+        executors, could_fit = self._state.executors, self._state.named_queues.could_fit
+        there = [executors[number] for number in islice(host.executors, _EXECUTORS) if number in executors]
+        return any(not one.draining and could_fit(one, unit.work.needs) for one in there)
 
     def could_go(self, task: DataTask, executor: ExecutorView) -> bool:
         """Whether a task could be placed with an executor now."""

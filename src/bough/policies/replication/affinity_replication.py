@@ -13,7 +13,8 @@ from itertools import islice
 from bough.model.ids import Seconds
 from bough.policy.interface import ExecutorView, Replicate, ReplicationView, RunningWork
 
-_MOST_COMPARED = 100  # running tasks whose affinities are compared for one wish
+_MOST_COMPARED = 100  # running tasks with some affinity that are compared for one wish
+_MOST_LOOKED_AT = 1000  # running tasks of which it is found out whether they have any
 _MOST_SITES = 20
 
 
@@ -27,7 +28,8 @@ class AffinityReplication:
     def replicate(self, view: ReplicationView, /) -> Iterable[Replicate]:
         """One wish after the other, each chosen anew: the world changes with each."""
         last: tuple[int, int, int] | None = None
-        while (best := _best(view)) is not None:
+        strangers: set[tuple[int, int]] = set()  # tasks that have no affinity with any site where an executor idles
+        while (best := _best(view, strangers)) is not None:
             affinity, work, executor = best
             wish = (work.id, work.index, executor.id)
             if wish == last:
@@ -36,15 +38,22 @@ class AffinityReplication:
             yield Replicate(*wish, f"{affinity} bytes of its input are at {executor.site}")
 
 
-def _best(view: ReplicationView) -> tuple[int, RunningWork, ExecutorView] | None:
+def _best(view: ReplicationView, strangers: set[tuple[int, int]]) -> tuple[int, RunningWork, ExecutorView] | None:
     """The pair of greatest affinity among the least replicated tasks that have any."""
     sites = _by_site(view)
     best: tuple[int, RunningWork, ExecutorView] | None = None
-    for work in islice(view.running(), _MOST_COMPARED):
-        if best is not None and work.replicas > best[1].replicas:
+    compared = 0
+    for work in islice(view.running(), _MOST_LOOKED_AT):
+        if compared >= _MOST_COMPARED or (best is not None and work.replicas > best[1].replicas):
             break
-        for executors in sites:
-            affinity = view.affinity(work, executors[0])
+        if (work.id, work.index) in strangers:
+            continue
+        affinities = [view.affinity(work, executors[0]) for executors in sites]
+        if not any(affinities):
+            strangers.add((work.id, work.index))
+            continue
+        compared += 1
+        for affinity, executors in zip(affinities, sites, strict=True):
             if affinity <= (best[0] if best is not None else 0):
                 continue
             found = next((executor for executor in executors if view.may_run(work, executor)), None)

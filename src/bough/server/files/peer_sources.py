@@ -151,7 +151,15 @@ class PeerSources:
     # --- what caches report ------------------------------------------------------------------------
 
     def reported(self, executor: ExecutorPeer, report: CacheReport) -> None:
-        """What an executor says of its host's cache."""
+        """What an executor says of its host's cache; of one that has just come after it has joined, a turn later."""
+        if executor.ready:
+            self._note(executor, report)
+        else:
+            self._shell.after_turn(lambda: self._note(executor, report))
+
+    def _note(self, executor: ExecutorPeer, report: CacheReport) -> None:
+        if self._shell.peers.executors.get(executor.number) is not executor:
+            return  # it has disconnected
         for digest, failed in report.failed:
             self._note_failure(executor, digest, failed)
         for digest in report.ended:

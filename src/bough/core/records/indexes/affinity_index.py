@@ -677,12 +677,6 @@ class AffinityIndex:
             return max(self.holders(unit).values(), default=0)
         return max(self.held_by_hosts(unit).values(), default=0)
 
-    def hosts_with_most(self, unit: Unit) -> list[int]:
-        """The hosts that hold as much of a task's input as any does; see `most_held`."""
-        scores = self.held_by_hosts(unit)
-        most = max(scores.values(), default=0)
-        return [host for host, amount in scores.items() if amount == most]
-
     def better_host(self, contents: array[int], here: int) -> int:
         """A host that holds more of some contents than so much, below 0: none does; see `most_held`."""
         if here > 0 and self._is_spread(contents, here):

@@ -223,7 +223,10 @@ class PeerServer:
             for path in (f"{self._cache.pins}/{digest.hex()}", part_path(self._cache.folder, digest)):
                 with contextlib.suppress(OSError):
                     return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            if digest in self._evicted or time.monotonic() > until:
+            if digest in self._evicted:
+                return -1
+            if time.monotonic() > until:
+                self._cache.drop(digest)  # somebody has removed it, and others shall not be sent here for it
                 return -1
             time.sleep(4 * _POLL)
 

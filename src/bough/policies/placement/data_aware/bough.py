@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from math import inf
 from typing import Annotated
 
 import msgspec
@@ -27,7 +28,15 @@ from msgspec import Meta
 
 from bough.model.bounds import Duration
 from bough.model.ids import Seconds
-from bough.policy.data_scheduling import at_data, first_that_takes, in_turn, overdue, unheld_anywhere, wish_for
+from bough.policy.data_scheduling import (
+    at_data,
+    first_that_takes,
+    in_turn,
+    overdue,
+    plain_behind,
+    unheld_anywhere,
+    wish_for,
+)
 from bough.policy.interface import DataNeeds, DataTask, DataView, ExecutorView, Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order
 
@@ -70,7 +79,7 @@ class Bough(msgspec.Struct, frozen=True):
         if view.has_room:
             yield from self._weigh(view, data)
         if view.has_room:
-            yield from _plain(view)
+            yield from plain_behind(view, 4 * _LOOK)
 
     def _weigh(self, view: View, data: DataView) -> Iterator[Place]:
         for task in islice(data.waiting(), _LOOK):
@@ -90,7 +99,7 @@ class Bough(msgspec.Struct, frozen=True):
         now = view.now
         missing, travel = data.missing(task, executor)
         here = data.match(task, executor).here
-        better = [holder.ready_at for holder in data.holders(task) if holder.amount > here]
+        better = [holder.ready_at for holder in data.holders(task) if here < holder.amount and holder.ready_at < inf]
         if not missing or not better:
             return now
         if self.delay and now < task.since + self.delay:
@@ -106,18 +115,3 @@ def _in_time(view: View, data: DataView, task: DataTask, executor: ExecutorView)
         return True
     _, travel = data.missing(task, executor)
     return view.now + travel + task.work.expected + data.return_time(task, executor) <= executor.until
-
-
-def _plain(view: View) -> Iterator[Place]:
-    """Work without inputs, in order; the first that fits nowhere keeps an executor, see `in_order`."""
-    reserved: set[int] = set()
-    ready = view.ready()
-    for work in islice(ready, 4 * _LOOK):
-        while work.ready and not work.has_inputs:
-            offer = view.executor_for(work, reserved)
-            if offer.executor is None:
-                if not offer.barred and (kept := view.most_free(work.needs)) is not None:
-                    reserved.add(kept.id)
-                ready.skip_like(offer)
-                break
-            yield Place(work.id, offer.executor.id)

@@ -11,12 +11,13 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from bough.policy.data_scheduling import at_data, at_most_data, in_turn
+from bough.policy.data_scheduling import at_data, at_most_data, in_turn, plain_behind
 from bough.policy.falkon_dispatch import FalkonOptions, max_cache_hit
 from bough.policy.interface import DataView, Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order, while_room
 
 _AT_ONCE = 3200  # tasks without data at hand that are given out in one turn because too few executors are busy
+_LOOK = 64  # ready records among which is work without inputs that any executor may have
 
 
 class GoodCacheCompute(FalkonOptions, frozen=True):
@@ -44,3 +45,5 @@ class GoodCacheCompute(FalkonOptions, frozen=True):
                 yield wish
         if view.has_room:
             yield from max_cache_hit(view, data, self.patience)
+        if view.has_room:
+            yield from plain_behind(view, _LOOK)

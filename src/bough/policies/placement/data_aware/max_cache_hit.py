@@ -5,10 +5,10 @@ Source: `spec/falkon.md` 3.2. It moves the least data, and leaves executors idle
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from bough.policy.falkon_dispatch import FalkonOptions, max_cache_hit
-from bough.policy.interface import Place, ReadyWork, View
+from bough.policy.falkon_dispatch import FalkonOptions, before_plain, max_cache_hit
+from bough.policy.interface import DataView, Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order
 
 
@@ -22,4 +22,8 @@ class MaxCacheHit(FalkonOptions, frozen=True):
     def place(self, view: View, /) -> Iterable[Place]:
         """Where the data is, or not yet."""
         data = view.data
-        return in_order(view) if data is None else max_cache_hit(view, data, self.patience)
+        return in_order(view) if data is None else self._place(view, data)
+
+    def _place(self, view: View, data: DataView) -> Iterator[Place]:
+        yield from before_plain(view, data, self.patience)
+        yield from max_cache_hit(view, data, self.patience)
