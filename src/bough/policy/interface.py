@@ -155,7 +155,7 @@ class DataNeeds(msgspec.Struct, frozen=True):
 
     by: Literal["bytes", "files"] = "bytes"  # how much of its input is at a place
     place: Literal["host", "site"] = "host"  # where data is: with a host, or with any host of a site
-    frozen: bool = False  # count what was there when the first task that reads it became ready, not what came since
+    frozen: bool = False  # count what was there when the newest workflow that reads it first did, not what came since
     per_file: int = 0  # bytes that each file counts beside its own: what starting a transfer costs
     window: int = 0  # only so many ready tasks are looked at, those that became ready first; 0: all
     patience: Seconds = 0.0  # who is overtaken by a task that became ready so much later is owed a turn; 0: nobody

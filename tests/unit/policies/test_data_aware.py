@@ -487,6 +487,27 @@ def test_frozen_affinity_counts_only_what_was_there_before() -> None:
         assert shop.went[1, 0] == expected
 
 
+@pytest.mark.parametrize("affinity", ["live", "frozen"])
+def test_what_one_workflow_left_draws_the_next_one_also_with_frozen_affinity(affinity: str) -> None:
+    """`spec/storage-affinity.md` 1.3: what a site holds before the job starts, which is the reuse between jobs."""
+    shop = DataBench(f"storage-affinity:affinity={affinity}")
+    for number in (1, 2, 3):
+        shop.executor(number, site=f"s{number}")
+    for first in (101, 201):
+        for number in (0, 1, 2):
+            shop.submit(first + number)
+        shop.submit(first // 100, "a")
+        ends = [news.WorkSucceeded(shop.bench.span(first + number), 0, 1, 1.0) for number in (0, 1, 2)]
+        shop.tell(*ends)
+        if first == 101:
+            shop.cache(shop.went[1, 0], "a")
+            shop.end(1)
+            shop.executor(4, site="s4")  # it is the last one, so it would be next if nothing counted
+            shop.tell(facts.RunOpened(2, "again", "h", 1))
+            shop.submit(104)
+    assert shop.went[2, 0] == shop.went[1, 0]
+
+
 # --- options -----------------------------------------------------------------------------------------------
 
 

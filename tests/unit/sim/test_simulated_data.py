@@ -332,6 +332,15 @@ def test_elements_of_an_array_are_staged_one_by_one(policy: str) -> None:
     assert sim.data.measured().total("hit") == 1000
 
 
+def test_with_frozen_affinity_nothing_is_replicated_in_the_first_execution() -> None:
+    """3.2: nothing was there before the job began, so no running task has an affinity with any site (3.3, i)."""
+    text = SLOW_HOST + '[transfers]\npeers = "none"\n'
+    for affinity, attempts in (("live", 3), ("frozen", 2)):
+        sim = run(text, readers((0, 1), (0, 1)), f"storage-affinity:affinity={affinity}", replication="")
+        assert sim.data is not None
+        assert len(sim.data.measured().attempts) == attempts
+
+
 def test_a_lost_host_loses_its_cache_and_its_transfers_and_others_go_on() -> None:
     """At 5 s host 1 is lost with half of its file, at 15 s host 2 has read it and runs."""
     text = "[site.a]\nhosts = 2\n" + HOME + 'sharing = "each"\n[transfers]\npeers = "all"\n'

@@ -232,7 +232,10 @@ class StateReplicationView:
     def affinity(self, work: RunningWork, executor: ExecutorView) -> int:
         """Bytes of its inputs that the executor's site holds, as far as that is known."""
         record = cast("Candidate", work).record
-        return self._state.data.bytes_at(record.group.workflow.run, files_read(record, work.index), executor.site)
+        run, files, index = record.group.workflow.run, files_read(record, work.index), self._state.affinity
+        if index is not None and index.frozen:  # the second phase goes by what the first one goes by
+            return index.bytes_then(run, files, executor.site)
+        return self._state.data.bytes_at(run, files, executor.site)
 
     # --- what the core does between two wishes -------------------------------------------------------
 

@@ -103,6 +103,7 @@ class AffinityIndex:
         self._unheld: deque[Unit] = deque()  # nobody held anything of them when they were looked at
         self._lost: deque[int] = deque()  # contents that nobody holds any more
         self._then: dict[int, frozenset[str]] = {}  # frozen: the places of a content
+        self._frozen_by: dict[int, int] = {}  # frozen: by content: the newest workflow that reads it
         self._notes: dict[int, PlanNotes] = {}  # of the policy, by run
         self._order = count(1)
         data.listener = self
@@ -196,6 +197,8 @@ class AffinityIndex:
             if content == _UNKNOWN:
                 self._unknown.setdefault(run, {}).setdefault(file, []).append(unit)
                 continue
+            if self.frozen:
+                self._freeze(content, run)
             wanting[content] += 1
             readers = all_readers[content]
             if readers is not None:
@@ -215,11 +218,19 @@ class AffinityIndex:
             self._readers += [None] * more
             self._wanting += array("i", (0,)) * more
 
+    def _freeze(self, content: int, run: int) -> None:
+        """A workflow reads a content: what was there before the newest such workflow counts."""
+        if self._frozen_by.get(content, 0) >= run:
+            return
+        holders = self.data.holders(content)
+        self._frozen_by[content] = run
+        self._then[content] = frozenset(place.name for host in holders if (place := self._at(host)))
+        if self._readers[content] is not None:
+            self._want(content)
+
     def _want(self, content: int) -> None:
         """A content is read by something that is ready: it is listed where it is held."""
         data = self.data
-        if self.frozen and content not in self._then:
-            self._then[content] = frozenset(place.name for host in data.holders(content) if (place := self._at(host)))
         if content in data.common:
             return
         for host in data.holders(content):
@@ -328,6 +339,8 @@ class AffinityIndex:
         if not more:
             return
         self.outdone.clear()
+        if self.frozen:
+            self._freeze(content, max(unit.run for unit in more))
         self._wanting[content] += len(more)
         readers = self._readers[content]
         if readers is not None:
@@ -392,6 +405,8 @@ class AffinityIndex:
                 self._drop_readers(content, gone)
                 for unit in gone:
                     unit.gone = True
+            if self._frozen_by.get(content) == run and self._wanting[content] <= 0:
+                del self._frozen_by[content], self._then[content]
         self._notes.pop(run, None)
         self.placed.forget_run(run)
 
@@ -518,6 +533,11 @@ class AffinityIndex:
         if type(holders) is tuple:
             return not hosts.keys().isdisjoint(holders)
         return any(data.holds(content, host) for host in hosts)
+
+    def bytes_then(self, run: int, files: Iterable[int], place: str) -> int:
+        """Frozen: how many bytes of some files of a workflow a place held then."""
+        contents = [self.data.content_of(run, file) for file in files]
+        return sum(self.data.contents.sizes[one] for one in contents if one >= 0 and place in self._then.get(one, ()))
 
     def measure(self, unit: Unit, place: Place | None) -> tuple[int, int]:
         """How much of what is known of a task's input is at a place, and how much it is in all."""
