@@ -97,6 +97,15 @@ class Shop:
                 assert data.best_here(one, has_most) is None
         return outdone
 
+    def check_openings(self) -> int:
+        """Those that are looked at for the most there is are all but those at outdone places, in order; how many."""
+        view, data = self.view()
+        there, outdone = list(data.openings()), self.affinity.outdone.places
+        found = list(data.openings(for_most=True))
+        assert found == [one for one in there if data.place_name(one) not in outdone]
+        assert len(view.executors()) >= len(there)
+        return len(there) - len(found)
+
     def check_takers(self) -> int:
         """The executor that is found by holders is the one found by asking each; how many were found."""
         view, data = self.view()
@@ -118,14 +127,16 @@ class Shop:
 
 @pytest.mark.parametrize("policy", ["max-cache-hit:patience=0", "good-cache-compute:threshold=0,patience=0,by=bytes"])
 def test_a_place_that_is_outdone_has_nothing_for_its_executors(policy: str) -> None:
-    outdone = takers = 0
+    outdone = takers = passed_over = 0
     for seed in range(4):
         shop = Shop(policy, seed)
         for _ in range(200):
             shop.change()
             outdone += shop.check()
             takers += shop.check_takers()
+            passed_over += shop.check_openings()
     assert outdone > 20
+    assert passed_over > 20
     assert takers > 20
 
 

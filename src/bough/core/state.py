@@ -461,7 +461,7 @@ class State:
         if executor.bound is not None:
             self.count_out(span, 0)
         if self.affinity is not None:
-            self.affinity.roomy[executor.id] = executor
+            self.affinity.roomy.got_room(executor)
         if executor.id in self.open_executors:
             self.due = True  # a span that goes leaves more room, never less
             self.vacant.got_room(executor.id)
@@ -541,6 +541,6 @@ class State:
                 self.vacant.got_room(executor.id)
             self.due = True
             if self.affinity is not None:
-                self.affinity.roomy[executor.id] = executor
+                self.affinity.roomy.got_room(executor)
         else:
             self.open_executors.pop(executor.id, None)

@@ -122,7 +122,7 @@ class Placement:
                     affinity.arrivals.took(executor.id, self.state.now)
                 affinity.announcements.served(executor.id, self.state.now)
                 if not has_room(executor):  # it stands last when it has room again
-                    affinity.roomy.pop(executor.id, None)
+                    affinity.roomy.pop(executor.id)
             self._update_open(executor, fits=fits)
             if affinity is None and self._is_full():
                 break

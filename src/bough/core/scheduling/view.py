@@ -141,7 +141,7 @@ class StateView:
     def _with_room(self) -> Iterable[ExecutorRecord]:
         """The executors that may take something; if files are declared, none is among them that is full."""
         affinity, there = self._state.affinity, self._state.open_executors
-        return affinity.all_with_room(there) if affinity is not None and affinity.is_used else there.values()
+        return affinity.roomy.all_with_room(there) if affinity is not None and affinity.is_used else there.values()
 
     @property
     def has_room(self) -> bool:
@@ -149,7 +149,7 @@ class StateView:
         affinity, there = self._state.affinity, self._state.open_executors
         if affinity is None or not affinity.is_used:
             return bool(there)
-        return any(number in there and has_room(executor) for number, executor in affinity.roomy.items())
+        return affinity.roomy.any_with_room(there)
 
     def ask_again(self, when: Seconds) -> None:
         """Ask the policy again at a time, whatever happens until then."""
@@ -160,7 +160,7 @@ class StateView:
         """Show the executor with the most free cores that could fit some work as full until the policy was heard."""
         affinity = self._state.affinity
         if affinity is not None and self._kept is None and (kept := self.most_free(work.needs)) is not None:
-            self._kept = affinity.roomy.pop(kept.id, None)
+            self._kept = affinity.roomy.pop(kept.id)
 
     @property
     def estimates(self) -> StateDataView | None:
@@ -195,7 +195,7 @@ class StateView:
         kept, affinity = self._kept, self._state.affinity
         if kept is not None and affinity is not None:
             self._kept = None
-            affinity.roomy[kept.id] = kept
+            affinity.roomy.got_room(kept)
         scan = self.scan
         if scan is not None:
             self.scan = None
@@ -249,37 +249,32 @@ class StateDataView:
         """The task that has the most of its input where an executor is, among some that could go there now."""
         record = self._state.executors[executor.id]
         place = self._affinity.place_of(record) if has_room(record) else None
-        return self._best_at(place, record, accept) if place is not None else None
+        if place is None:
+            return None
+        if accept is None:
+            return self._best_at(place, record, None)
+        return self._best_at(place, record, lambda unit, here: accept(DataMatch(unit, here, unit.total)))
 
     def _best_at(
-        self, place: Place, record: ExecutorRecord, accept: Callable[[DataMatch], bool] | None
+        self, place: Place, record: ExecutorRecord, accept: Callable[[Unit, int], bool] | None
     ) -> DataMatch | None:
         """As `best_here`, for an executor that has room and is at a place."""
-        affinity = self._affinity
-        view, offer, measure, ranked = self._view, None, affinity.here, affinity.has_priorities
-        best: DataMatch | None = None
-        best_here, best_priority = 0, 0
-        for units in affinity.candidates(place):
-            for unit in units:
-                priority = unit.work.priority if ranked else 0
-                bound = best_here if best is not None and priority == best_priority else -1
-                if (best is not None and priority < best_priority) or (
-                    unit.total <= bound and unit.contents is not None
-                ):
-                    continue  # it cannot have more here than in all
-                here = measure(unit, place)
-                if here <= bound:
-                    continue
-                if self._could_go(unit, record):
-                    match = DataMatch(unit, here, unit.total)
-                    if accept is not None and not accept(match):
-                        continue
-                    best, best_here, best_priority, offer = match, here, priority, view.offer
-                    if here == unit.total and not ranked:
-                        return best
-        if best is not None:
-            view.offer, view.offered_element = offer, best.task.element
-        return best
+        view, could_go = self._view, self._could_go
+        offer: Offer | None = None
+
+        def takes(unit: Unit, here: int) -> bool:
+            nonlocal offer
+            if not could_go(unit, record) or (accept is not None and not accept(unit, here)):
+                return False
+            offer = view.offer
+            return True
+
+        found = self._affinity.best_at(place, takes)
+        if found is None:
+            return None
+        best, amount = found
+        view.offer, view.offered_element = offer, best.element
+        return DataMatch(best, amount, best.total)
 
     def most_here(self, executor: ExecutorView, accept: Callable[[DataMatch], bool] | None = None) -> DataMatch | None:
         """As `best_here`, of the tasks of whose input no other place has more."""
@@ -289,12 +284,10 @@ class StateDataView:
             return None
         better: list[tuple[int, Sequence[int]]] = []  # hosts that have more, and the contents of each task
 
-        def has_most(found: DataMatch) -> bool:
-            unit: Unit = found.task  # type: ignore[assignment] # what a policy sees as a task is a unit
-            here: int = found.here  # type: ignore[assignment] # and what is there is counted in whole files or bytes
-            if accept is not None and not accept(found):
+        def has_most(unit: Unit, here: int) -> bool:
+            if accept is not None and not accept(DataMatch(unit, here, unit.total)):
                 return False
-            if here >= found.total:
+            if here >= unit.total:
                 return True
             if not affinity.can_be_outdone:
                 return here >= affinity.most_held(unit)
@@ -358,7 +351,7 @@ class StateDataView:
     def free_in(self, most: int) -> list[tuple[Seconds, ExecutorView]]:
         """Executors with room, and those that may have it next: seconds until then."""
         now, state = self._view.now, self._state
-        found = {one.id: (0.0, one) for one in islice(self._affinity.with_room(state.open_executors), most)}
+        found = {one.id: (0.0, one) for one in islice(self._affinity.roomy.with_room(state.open_executors), most)}
         for when, one in self._affinity.arrivals.first(most, now):
             if not (one.draining or one.away or one.suspended):
                 found.setdefault(one.id, (max(when - now, _SOON), one))
@@ -449,7 +442,7 @@ class StateDataView:
             if takers:
                 first = next(iter(takers)) if len(takers) == 1 else next(one for one in affinity.roomy if one in takers)
                 self._view.offer, self._view.offered_element = takers[first], unit.element
-                return affinity.roomy[first]
+                return self._state.executors[first]
         return None
 
     def _most_of(
@@ -460,7 +453,7 @@ class StateDataView:
         best: ExecutorRecord | None = None
         offer: Offer | None = None
         best_here = -1
-        for executor in islice(affinity.with_room(self._state.open_executors), most):
+        for executor in islice(affinity.roomy.with_room(self._state.open_executors), most):
             here = affinity.here(unit, affinity.place_of(executor)) if may_hold else 0
             if here > best_here and self._could_go(unit, executor) and (accept is None or accept(executor)):
                 best, best_here, offer = executor, here, self._view.offer

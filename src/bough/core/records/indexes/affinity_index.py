@@ -22,7 +22,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import count, islice
+from itertools import islice
 from math import inf
 from typing import Final
 
@@ -32,10 +32,10 @@ from bough.core.records.array_record import Record
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.indexes.announcements import Announcements
 from bough.core.records.indexes.arrivals import Arrivals
-from bough.core.records.indexes.data_places import CONTENT, CONTENTS, LATEST, ORDER_BITS, Place
+from bough.core.records.indexes.data_places import CONTENTS, Place
 from bough.core.records.indexes.outdone import Outdone
 from bough.core.records.indexes.placed_inputs import PlacedInputs
-from bough.core.records.indexes.room_index import has_room
+from bough.core.records.indexes.roomy_executors import RoomyExecutors
 from bough.core.records.indexes.waiting_units import Unit, UnitKey, files_read, key_of, template_of
 from bough.model.ids import Seconds
 from bough.model.outcomes import Detail
@@ -90,7 +90,7 @@ class AffinityIndex:
         self.has_priorities = False  # some work that was ready once had another priority than 0
         self.announcements = Announcements()
         self.outdone = Outdone()
-        self.roomy: dict[int, ExecutorRecord] = {}  # that got room since it was last looked, see `with_room`
+        self.roomy = RoomyExecutors()
         self._new: deque[list[object]] = deque()  # record, start, stop, when: what became ready and is not taken up
         self.units: dict[UnitKey, Unit] = {}  # that wait, by `key_of`
         self._in_order: deque[Unit] = deque()  # as they became ready; some may not wait any more
@@ -105,7 +105,6 @@ class AffinityIndex:
         self._then: dict[int, frozenset[str]] = {}  # frozen: the places of a content
         self._frozen_by: dict[int, int] = {}  # frozen: by content: the newest workflow that reads it
         self._notes: dict[int, PlanNotes] = {}  # of the policy, by run
-        self._order = count(1)
         data.listener = self
         for host in data.hosts.values():
             for executor in host.executors:
@@ -239,22 +238,12 @@ class AffinityIndex:
                 self._offer(place, (content,))
 
     def _offer(self, place: Place, contents: Iterable[int]) -> None:
-        """A place holds contents that are wanted.
-
-        The key of a content says where it stands there: heavy ones first, then those that came first. The greatest key
-        is the first; one number costs less than a tuple.
-        """
+        """A place holds contents that are wanted."""
         self.outdone.gained(place.name)
-        listed = place.listed
-        new = [content for content in contents if content not in listed]
+        new = [content for content in contents if content not in place.listed]
         if self.frozen:
             new = [content for content in new if place.name in self._then.get(content, ())]
-        weights, per_file, order = None if self.by_files else self._weights, self._per_file, self._order
-        keys = [
-            (1 if weights is None else weights[content] + per_file) << ORDER_BITS | LATEST - next(order) << 32 | content
-            for content in new
-        ]
-        place.add(new, keys)
+        place.add(new)
 
     def left(self, unit: Unit) -> None:
         """A task is not ready any more; lists of readers keep it until it is met, or nobody else is in them."""
@@ -287,9 +276,10 @@ class AffinityIndex:
         if len(wanting) < len(self.data.holders_by_content):
             self._make_room()
         wanted = [content for content in contents if wanting[content] > 0 and content not in common]
-        place = self._at(host.number) if wanted or common else None
-        if place is not None:
-            self._offer(place, wanted)
+        if wanted or common:
+            place = self._place_of.get(host.number) or self._at(host.number)
+            if place is not None:
+                self._offer(place, wanted)
 
     def on_lost(self, host: HostRecord, contents: Sequence[int], by_all: Iterable[int]) -> None:
         """A host holds contents no more, and some of them no host does."""
@@ -383,6 +373,7 @@ class AffinityIndex:
 
     def on_executor_left(self, executor: int) -> None:
         """An executor is gone."""
+        self.roomy.pop(executor)
         self.announcements.left(executor, self.units)
 
     def on_left(self, host: HostRecord) -> None:
@@ -449,36 +440,25 @@ class AffinityIndex:
             found = self._notes[run] = PlanNotes()
         return found
 
-    def with_room(self, open_executors: Mapping[int, ExecutorRecord]) -> Iterator[ExecutorRecord]:
-        """The executors that have room for a task that needs a core; those that got it first come first."""
-        roomy = self.roomy
-        for number, executor in list(roomy.items()):
-            if number in open_executors and has_room(executor):
-                yield executor
-            else:
-                roomy.pop(number, None)
-
-    def all_with_room(self, open_executors: Mapping[int, ExecutorRecord]) -> list[ExecutorRecord]:
-        """As `with_room`, all at once."""
-        found = [
-            executor
-            for number, executor in self.roomy.items()
-            if number in open_executors and (executor.cores_free > 0 or has_room(executor))
-        ]
-        if len(found) < len(self.roomy):
-            self.roomy = {executor.id: executor for executor in found}
-        return found
-
     def openings(self, open_executors: Mapping[int, ExecutorRecord], *, for_most: bool) -> list[ExecutorRecord]:
-        """As `all_with_room`, where some ready task has data; `for_most`: and it may be the most there is."""
-        where, outdone = self._where, self.outdone.places if for_most else ()
+        """Executors with room where some ready task has data; `for_most`: and it may be the most there is."""
+        where, roomy = self._where, self.roomy
+        if for_most and self.can_be_outdone:
+            places = [place for name in self.outdone.take_again() if (place := self._places.get(name)) is not None]
+            again = [number for place in places for host in place.hosts.values() for number in host.executors]
+            some = roomy.unlooked(open_executors, again, self._is_outdone)
+        else:
+            some = roomy.all_with_room(open_executors)
         return [
             one
-            for one in self.all_with_room(open_executors)
+            for one in some
             if (place := known[1] if (known := where.get(one.id)) is not None else self.place_of(one)) is not None
             and place.wanted
-            and place.name not in outdone
         ]
+
+    def _is_outdone(self, executor: ExecutorRecord) -> bool:
+        outdone = self.outdone.places
+        return bool(outdone) and (place := self.place_of(executor)) is not None and place.name in outdone
 
     # --- questions -------------------------------------------------------------------------------
 
@@ -510,7 +490,7 @@ class AffinityIndex:
             name = host.site if self._by_site else f"{host.site}/{host.host}"
             place = self._places.get(name)
             if place is None:
-                place = self._places[name] = Place(name)
+                place = self._places[name] = Place(name, None if self.by_files else self._weights)
             place.hosts[number] = host
             place.only = number if len(place.hosts) == 1 else -1
             self._place_of[number] = place
@@ -558,8 +538,8 @@ class AffinityIndex:
             contents = self._look_up(unit)
         if self.frozen or place is None:
             return self.measure(unit, place)[0]
-        listed, common = place.listed, self.data.common
-        weights, per_file, here = None if self.by_files else self._weights, self._per_file, 0
+        listed, common, here = place.listed, self.data.common, 0
+        weights, per_file = None if self.by_files else self._weights, self._per_file
         for content in contents:
             if content in listed or (common and content in common and self.is_at(content, place)):
                 here += 1 if weights is None else weights[content] + per_file
@@ -589,14 +569,50 @@ class AffinityIndex:
 
     def candidates(self, place: Place) -> Iterator[list[Unit]]:
         """Tasks that read the first contents of a place and were ready when last met, content by content."""
-        wanted, listed, wanting, all_readers = place.wanted, place.listed, self._wanting, self._readers
+        wanting, all_readers, listed = self._wanting, self._readers, place.listed
         place.drop_first(wanting)
-        for key in wanted[: -CONTENTS - 1 : -1]:
-            content = key & CONTENT
+        for content in place.wanted[: -CONTENTS - 1 : -1]:
             if content in listed and (count := wanting[content]) > 0:
                 readers = all_readers[content]
                 all_ready = type(readers) is list and len(readers) == count <= _READERS
                 yield readers if all_ready else self._first_readers(content)  # type: ignore[misc]
+
+    def best_at(  # noqa: C901 called for every decision
+        self, place: Place, accept: Callable[[Unit, int], bool]
+    ) -> tuple[Unit, int] | None:
+        """The candidate with the most of its input at a place, and how much that is, of those that are accepted.
+
+        Priorities come first. Who cannot be the best is not asked after: it has less there, or in all.
+        """
+        listed, ranked = place.listed, self.has_priorities
+        weights, per_file = None if self.by_files else self._weights, self._per_file
+        plain = not (self.frozen or self.data.common)  # a look at each content is enough, without a call for each task
+        best: tuple[Unit, int] | None = None
+        most, highest = -1, 0
+        for units in self.candidates(place):
+            for unit in units:
+                least = most
+                if ranked and best is not None and (priority := unit.work.priority) != highest:
+                    if priority < highest:
+                        continue
+                    least = -1
+                contents = unit.contents
+                if contents is None:
+                    contents = self._look_up(unit)
+                if unit.total <= least:
+                    continue
+                if plain:
+                    here = 0
+                    for content in contents:
+                        if content in listed:
+                            here += 1 if weights is None else weights[content] + per_file
+                else:
+                    here = self.here(unit, place)
+                if here > least and accept(unit, here):
+                    best, most, highest = (unit, here), here, unit.work.priority
+                    if here == unit.total and not ranked:
+                        return best
+        return best
 
     def _first_readers(self, content: int, most: int = _READERS) -> list[Unit]:
         """The first ready tasks that read a content; others before them are dropped."""
@@ -623,8 +639,7 @@ class AffinityIndex:
 
     def wanted_at(self, place: Place) -> list[int]:
         """The first contents that a place holds and some ready task reads."""
-        first = [key & CONTENT for key in place.wanted[: -CONTENTS - 1 : -1]]
-        return [content for content in first if content in place.listed]
+        return list(place.first())
 
     def readers(self, content: int, most: int) -> list[Unit]:
         """The tasks that read a content and became ready first; some may be ready no more."""
@@ -699,32 +714,40 @@ class AffinityIndex:
 
     def better_host(self, contents: array[int], here: int) -> int:
         """A host that holds more of some contents than so much, below 0: none does; see `most_held`."""
-        if here > 0 and self._is_spread(contents, here):
+        if self.by_files and here > 0:
+            holders = self._holders_of(contents)
+            if len(set(holders)) == len(holders):
+                return -1  # no host has two of them, as mostly
+            scores: dict[int, int] = {}
+            for host in holders:
+                scores[host] = scores[host] + 1 if host in scores else 1
+            self._leave_out_stores(scores)
+        elif here > 0 and self._is_spread(contents, here):
             return -1
-        scores = self.amounts_at_hosts(contents)
+        else:
+            scores = self.amounts_at_hosts(contents)
         best = max(scores, key=scores.__getitem__, default=-1)
         return best if best >= 0 and scores[best] > here else -1
 
-    def _is_spread(self, contents: Iterable[int], most: int) -> bool:
-        """Whether no host has two of some contents, nor one that counts for more than so much: as mostly."""
-        seen = set[int]()
-        all_holders, weighs = self.data.holders_by_content, not self.by_files or most < 1
+    def _holders_of(self, contents: Iterable[int]) -> list[int]:
+        """The hosts that hold some contents, each as often as it holds one; of those of a common one some."""
+        all_holders, found = self.data.holders_by_content, list[int]()
         for content in contents:
             holders = all_holders[content]
-            if type(holders) is int:
-                if holders < 0:
-                    continue  # nobody has it
-                if holders in seen:
-                    return False
-                seen.add(holders)
-            else:
-                some = holders if type(holders) is tuple else self.data.some_holders(content, _NAMED)
-                if not seen.isdisjoint(some):
-                    return False
-                seen.update(some)
-            if weighs and self.weight(content) > most:
-                return False
-        return True
+            if type(holders) is tuple:
+                found += holders
+            elif type(holders) is not int:
+                found += self.data.some_holders(content, _NAMED)
+            elif holders >= 0:
+                found.append(holders)
+        return found
+
+    def _is_spread(self, contents: Iterable[int], most: int) -> bool:
+        """Whether no host has two of some contents, nor one that counts for more than so much: as mostly."""
+        if any(self.weight(content) > most for content in contents if self.data.is_held(content)):
+            return False
+        holders = self._holders_of(contents)
+        return len(set(holders)) == len(holders)
 
     @property
     def by_site(self) -> bool:
@@ -750,10 +773,12 @@ class AffinityIndex:
             holders = all_holders[content]
             for host in holders if type(holders) is tuple else data.some_holders(content, _NAMED):  # a tuple has few
                 scores[host] = scores[host] + weight if host in scores else weight
-        if data.stores:
-            for store in data.stores.values():
-                scores.pop(store.number, None)
+        self._leave_out_stores(scores)
         return scores
+
+    def _leave_out_stores(self, scores: dict[int, int]) -> None:
+        for store in self.data.stores.values():
+            scores.pop(store.number, None)
 
     def soonest_cost(self, unit: Unit, except_at: Place | None, rate: float, now: Seconds, latest: Seconds) -> float:
         """The least of the time until a holder may ask for work, up to `latest`, and `rate` for all it has not."""

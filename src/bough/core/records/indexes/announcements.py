@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Final
 
 from bough.core.records.indexes.waiting_units import Unit, UnitKey
@@ -115,10 +115,7 @@ class Announcements:
     def look(self, executors: Mapping[int, ExecutorRecord], now: Seconds) -> Iterator[ExecutorRecord]:
         """Executors that have been busy for a moment, and to which more may be announced."""
         served = self._served
-        while served:
-            number = next(iter(served))
-            if served[number] + _MOMENT > now:
-                break
+        for number in list(takewhile(lambda one: served[one] + _MOMENT <= now, served)):
             del served[number]
             self._wanting[number] = None
         self._looks_on = now + _SOON if len(self._wanting) > _AT_ONCE else None

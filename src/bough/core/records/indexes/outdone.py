@@ -17,10 +17,11 @@ _MOST: Final = 1_000_000  # reasons that are kept: they are forgotten together w
 class Outdone:
     """See the module. Places are known by their names here, hosts and contents by their numbers."""
 
-    __slots__ = ("_by_content", "_by_holder", "_reasons", "places")
+    __slots__ = ("_again", "_by_content", "_by_holder", "_reasons", "places")
 
     def __init__(self) -> None:
         self.places: set[str] = set()
+        self._again: set[str] = set()  # those that were among them until something changed
         self._by_content: dict[int, set[str]] = {}  # by content whose readers were looked at: for which places
         self._by_holder: dict[int, set[str]] = {}  # by host and content, packed: the places that have less
         self._reasons = 0
@@ -45,22 +46,33 @@ class Outdone:
             by_content = self._by_content
             for content in contents:
                 if content in by_content:
-                    self.places.difference_update(by_content.pop(content))
+                    self._forget(by_content.pop(content))
 
     def gained(self, place: str) -> None:
-        """A place has something that it had not."""
-        self.places.discard(place)
+        """A place has something that it had not, or other than it had."""
+        if place in self.places:
+            self._forget({place})
 
     def lost(self, place: str, host: int, contents: Iterable[int]) -> None:
         """A host of a place lost contents: it may have less than others now."""
-        places, by_holder, high = self.places, self._by_holder, host << 32
-        places.discard(place)
+        by_holder, high = self._by_holder, host << 32
+        self.gained(place)
         for content in contents:
             if high | content in by_holder:
-                places.difference_update(by_holder.pop(high | content))
+                self._forget(by_holder.pop(high | content))
+
+    def _forget(self, places: set[str]) -> None:
+        self._again |= self.places & places
+        self.places -= places
+
+    def take_again(self) -> set[str]:
+        """The places that are to be looked at again, each once."""
+        again, self._again = self._again, set()
+        return again
 
     def clear(self) -> None:
         """Nothing is sure any more."""
+        self._again |= self.places
         self.places.clear()
         self._by_content.clear()
         self._by_holder.clear()

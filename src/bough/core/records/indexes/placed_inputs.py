@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from bough.core.records.indexes.waiting_units import UnitKey
@@ -46,7 +47,8 @@ class PlacedInputs:
         if tasks is None:
             tasks = self._by_run[run] = {}
         elif len(tasks) >= _MOST:
-            del tasks[next(iter(tasks))]
+            for oldest in list(islice(tasks, _MOST // 16)):  # each look for the oldest passes over those that went
+                del tasks[oldest]
         tasks[key] = executor.site, executor.host, contents, there
 
     def of(self, run: int, key: UnitKey) -> PlacedInput | None:
