@@ -309,7 +309,7 @@ class DataView(Protocol):
         """What it costs to leave a task to the best place elsewhere that holds some of its input; infinite: none does.
 
         That is the seconds until an executor there may ask for work, which must not be after `latest`, and `rate` times
-        what is not there.
+        what is not there. Of the executors that had something before, those count that `next_arrivals` named last.
         """
 
     def where_most_is(self, task: DataTask) -> ExecutorView | None:

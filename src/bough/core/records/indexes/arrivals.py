@@ -23,7 +23,8 @@ class Arrivals:
     """See the module."""
 
     __slots__ = (
-        "_data", "_executors", "_expected", "_gaps", "_host_of", "_idle", "_idle_at", "_moved", "_soon", "_soon_until",
+        "_data", "_executors", "_expected", "_gaps", "_host_of", "_idle", "_idle_at", "_moved", "_named", "_soon",
+        "_soon_until",
     )  # fmt: skip
 
     def __init__(self, data: DataIndex, executors: Mapping[int, ExecutorRecord]) -> None:
@@ -36,6 +37,7 @@ class Arrivals:
         self._moved: dict[int, float] = {}  # by executor: when it was expected; see `_sort_expected`
         self._soon: dict[int, Seconds] = {}  # see `until`, for this time:
         self._soon_until: Seconds = -1.0
+        self._named = _SOON  # so many were named as the next ones when somebody asked for them last
         self._idle: set[int] = set()  # executors that took nothing yet, and may ask at any time
         self._idle_at: dict[int, int] = {}  # by host: how many of them
 
@@ -101,11 +103,14 @@ class Arrivals:
         self._moved.clear()
 
     def until(self, latest: Seconds) -> dict[int, Seconds]:
-        """By host: when an executor of it may ask for work, those that may do so until then; of very many the first."""
+        """By host: when an executor of it may ask for work, those that may do so until then.
+
+        Of those that took something before, only as many as `first` was last asked for, which are the next ones.
+        """
         if latest != self._soon_until:
             self._sort_expected()
             self._soon_until, self._soon = latest, dict.fromkeys(islice(self._idle_at, _SOON), 0.0)
-            for when, number in islice(self._expected, _SOON):
+            for when, number in islice(self._expected, self._named):
                 if when > latest:
                     break
                 host = self._host_of.get(number)
@@ -122,6 +127,7 @@ class Arrivals:
         """The executors that may ask next, and when."""
         found: list[tuple[Seconds, ExecutorRecord]] = []
         gone: list[int] = []
+        self._named, self._soon_until = min(most, _SOON), -1.0
         self._sort_expected()
         for at, (when, number) in enumerate(self._expected):
             executor = self._executors.get(number)
