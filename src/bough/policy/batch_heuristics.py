@@ -6,6 +6,9 @@ seen to tell run times, or of those on that host, or of all; or else from the us
 from the history of the template; transfers from measured bandwidths; when an executor is free from the mean time
 between its turns. What nobody knows counts as 0, so that without history these heuristics place in order; `explain`
 says where an estimate comes from, and that there is none. Source: `spec/storage-affinity.md` 3.5 to 3.7.
+Tasks are compared with those of their priority; where several workflows compete, with those of the one whose turn it
+is. Those that choose by time would pass over some tasks for ever while others come: each second since a task was first
+compared counts as `ageing` seconds in its favour, see `list_scheduling`.
 A task whose best executor is busy is planned there, so that the next task sees it taken, and waits. A static plan is
 kept: a task goes to the executor that it was once planned for, unless that has left. Rule: a table has at most `window`
 tasks and some executors, whatever waits.
@@ -14,6 +17,7 @@ tasks and some executors, whatever waits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -22,7 +26,7 @@ from msgspec import Meta
 from bough.model.ids import Seconds
 from bough.policy.data_scheduling import wish_for
 from bough.policy.interface import DataNeeds, DataTask, DataView, ExecutorView, Place, ReadyWork, View
-from bough.policy.list_scheduling import in_order
+from bough.policy.list_scheduling import AGEING, Ageing, in_order
 
 Link = Literal["alone", "fair-share", "serial"]
 Info = Literal["forecast", "snapshot", "oracle", "noisy"]
@@ -58,6 +62,16 @@ class TableHeuristic(msgspec.Struct, frozen=True):
         return by_table(view, self.window, self.choose)
 
 
+class AgeingHeuristic(TableHeuristic, frozen=True):
+    """One that does not take tasks in order."""
+
+    ageing: Ageing = AGEING
+
+    def place(self, view: View, /) -> Iterable[Place]:
+        """One task at a time."""
+        return by_table(view, self.window, self.choose, ageing=self.ageing)
+
+
 class Table:
     """The tasks that are not assigned, the executors, and when each of these is free."""
 
@@ -70,8 +84,19 @@ class Table:
         link: Link = "alone",
         info: Info = "forecast",
         noise: float = 0.0,
+        ageing: float = 0.0,
+        in_turn: bool = False,
     ) -> None:
-        self.tasks = data.candidates(window)
+        """`in_turn`: tasks are compared with those of their priority and workflow only, as long as there are such."""
+        first = next(iter(view.ready()), None) if in_turn else None
+        self.turn = first if first is not None and data.is_contested else None  # whose turn it is, if several compete
+        tasks = data.candidates(window)
+        self.is_missed = self.turn is not None and not any(_is_like(self.turn, one) for one in tasks)
+        if self.turn is not None and self.is_missed and (missed := data.first_of(self.turn)) is not None:
+            tasks.append(missed)  # others stand before it in the order in which they became ready
+            self.is_missed = False
+        self._later = [tasks] if self.turn is None else _by_turn(self.turn, tasks)
+        self.tasks = self._later.pop(0) if self._later else []
         there = data.free_in(_MACHINES)
         self.executors = [executor for _, executor in there]
         self.free_in = [seconds for seconds, _ in there]
@@ -79,6 +104,7 @@ class Table:
         self._info, self._noise = info, noise
         self._known: dict[tuple[int, int, int], tuple[Seconds, Seconds]] = {}  # stage and run, by task and executor
         self._staged: list[Seconds] = []  # of what was assigned
+        self._ageing = ageing
 
     def completion(self, task: int, executor: int) -> Seconds:
         """When a task would have run on an executor, in seconds from now."""
@@ -123,6 +149,16 @@ class Table:
         """The executor where a task would have run first; the earlier of equal ones."""
         return min(range(len(self.executors)), key=lambda executor: self.completion(task, executor))
 
+    def credit(self, task: int) -> Seconds:
+        """What the time for which a task was passed over counts in its favour."""
+        if not self._ageing:
+            return 0.0
+        one, now = self.tasks[task], self._view.now
+        compared = self._data.notes(one).compared
+        if len(compared) >= _MOST_MEASURED:
+            compared.clear()
+        return self._ageing * (now - compared.setdefault((one.work.id, one.element), now))
+
     def assign(self, task: int, executor: int) -> None:
         """A task goes to an executor, now or when that is free."""
         stage = self._known.get((self.tasks[task].work.id, self.tasks[task].element, self.executors[executor].id))
@@ -130,6 +166,22 @@ class Table:
         if stage is not None and stage[0]:
             self._staged.append(stage[0])
         del self.tasks[task]
+        if not self.tasks and self._later:
+            self.tasks = self._later.pop(0)
+
+
+def _is_like(work: ReadyWork, task: DataTask) -> bool:
+    """Whether a task is of the workflow and priority of some work."""
+    return task.work.workflow == work.workflow and task.work.priority == work.priority
+
+
+def _by_turn(first: ReadyWork, tasks: list[DataTask]) -> list[list[DataTask]]:
+    """Tasks by priority, and first those of the workflow whose turn it is."""
+
+    def turn(task: DataTask) -> tuple[bool, int, bool]:
+        return not _is_like(first, task), -task.work.priority, task.work.workflow != first.workflow
+
+    return [list(alike) for _, alike in groupby(sorted(tasks, key=turn), turn)]
 
 
 def by_static_plan(
@@ -193,7 +245,14 @@ def _follow_plan(
 
 
 def by_table(
-    view: View, window: int, choose: Choose, *, link: Link = "alone", info: Info = "forecast", noise: float = 0.0
+    view: View,
+    window: int,
+    choose: Choose,
+    *,
+    link: Link = "alone",
+    info: Info = "forecast",
+    noise: float = 0.0,
+    ageing: float = 0.0,
 ) -> Iterator[Place]:
     """Assign tasks as long as an executor has room."""
     data = view.estimates
@@ -204,7 +263,14 @@ def by_table(
     reserved: set[int] = set()  # for tasks that fit nowhere now
     while placed and view.has_room:
         placed = False
-        table = Table(view, data, window, link=link, info=info, noise=noise)
+        table = Table(view, data, window, link=link, info=info, noise=noise, ageing=ageing, in_turn=True)
+        turn = table.turn
+        if turn is not None and table.is_missed:  # it has no inputs, and is not among those that are compared
+            offer = view.executor_for(turn, reserved)
+            if offer.executor is not None:
+                placed = True
+                yield Place(turn.id, offer.executor.id, 1)
+                continue
         left = sum(seconds <= 0 for seconds in table.free_in) + _MORE
         while table.tasks and table.executors and left and view.has_room:
             left -= 1
@@ -217,7 +283,10 @@ def by_table(
             where = _that_takes(table, data, one, best, reserved)
             if where is not None:
                 placed = True
+                data.notes(one).compared.pop((one.work.id, one.element), None)
                 yield wish_for(one, where) if one.element >= 0 else Place(one.work.id, where.id, 1)
+                if turn is not None:
+                    break  # it may be another's turn
             elif (kept := view.most_free(one.work.needs)) is not None:
                 reserved.add(kept.id)
     yield from _idle_ones(view)

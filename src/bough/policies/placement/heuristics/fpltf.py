@@ -7,12 +7,17 @@ Needs estimates, which come from history by template and host, and from measured
 
 from __future__ import annotations
 
-from bough.policy.batch_heuristics import Table, TableHeuristic
+from bough.policy.batch_heuristics import AgeingHeuristic, Table
 from bough.policy.interface import ReadyWork
 
 
-class FastestProcessorLargestTaskFirst(TableHeuristic, frozen=True):
+class FastestProcessorLargestTaskFirst(AgeingHeuristic, frozen=True):
     """See the module."""
+
+    @property
+    def rank_ageing(self) -> float:
+        """The order of the queue ages as the choice does."""
+        return self.ageing
 
     def rank(self, work: ReadyWork, /) -> float:
         """The longest first, so that they are among those that are compared."""
@@ -20,5 +25,5 @@ class FastestProcessorLargestTaskFirst(TableHeuristic, frozen=True):
 
     def choose(self, table: Table) -> tuple[int, int]:
         """The longest task."""
-        task = max(range(len(table.tasks)), key=table.run_time)
+        task = max(range(len(table.tasks)), key=lambda one: table.run_time(one) + table.credit(one))
         return task, table.best(task)

@@ -6,12 +6,17 @@ them tell. Needs estimates, which come from history by template and host: see `p
 
 from __future__ import annotations
 
-from bough.policy.batch_heuristics import Table, TableHeuristic
+from bough.policy.batch_heuristics import AgeingHeuristic, Table
 from bough.policy.interface import ReadyWork
 
 
-class Heft(TableHeuristic, frozen=True):
+class Heft(AgeingHeuristic, frozen=True):
     """See the module."""
+
+    @property
+    def rank_ageing(self) -> float:
+        """The order of the queue ages as the choice does."""
+        return self.ageing
 
     def rank(self, work: ReadyWork, /) -> float:
         """The longest path first."""
@@ -19,5 +24,5 @@ class Heft(TableHeuristic, frozen=True):
 
     def choose(self, table: Table) -> tuple[int, int]:
         """The task with the longest path behind it."""
-        task = max(range(len(table.tasks)), key=lambda one: table.tasks[one].work.path_below)
+        task = max(range(len(table.tasks)), key=lambda one: table.tasks[one].work.path_below + table.credit(one))
         return task, table.best(task)
