@@ -17,7 +17,7 @@ tasks and some executors, whatever waits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -35,6 +35,7 @@ Choose = Callable[["Table"], tuple[int, int]]  # the places of a task and of an 
 _MACHINES = 24  # executors in the table
 _UNKNOWN: Seconds = 1.0  # for which a task of unknown length occupies its executor in a static plan
 _MOST_MEASURED = 100_000  # estimates of a workflow that are kept as they were
+_RANKED = 16  # records at the front of the queue that are looked at besides the window
 _MORE = 4  # tasks that may be planned on busy executors, besides one for each that has room
 
 
@@ -72,6 +73,19 @@ class AgeingHeuristic(TableHeuristic, frozen=True):
         return by_table(view, self.window, self.choose, ageing=self.ageing)
 
 
+class RankedHeuristic(AgeingHeuristic, frozen=True):
+    """One whose rank is what it chooses by, so that the best of all that waits are among those that are compared."""
+
+    @property
+    def rank_ageing(self) -> float:
+        """The order of the queue ages as the choice does."""
+        return self.ageing
+
+    def place(self, view: View, /) -> Iterable[Place]:
+        """One task at a time."""
+        return by_table(view, self.window, self.choose, ageing=self.ageing, ranked=True)
+
+
 class Table:
     """The tasks that are not assigned, the executors, and when each of these is free."""
 
@@ -86,11 +100,17 @@ class Table:
         noise: float = 0.0,
         ageing: float = 0.0,
         in_turn: bool = False,
+        ranked: bool = False,
     ) -> None:
-        """`in_turn`: tasks are compared with those of their priority and workflow only, as long as there are such."""
+        """`in_turn`: tasks are compared with those of their priority and workflow only, as long as there are such.
+
+        `ranked`: those that stand first in the queue are compared as well as those that became ready first.
+        """
         first = next(iter(view.ready()), None) if in_turn else None
         self.turn = first if first is not None and data.is_contested else None  # whose turn it is, if several compete
         tasks = data.candidates(window)
+        if ranked:
+            tasks += _ranked(view, data, tasks)
         self.is_missed = self.turn is not None and not any(_is_like(self.turn, one) for one in tasks)
         if self.turn is not None and self.is_missed and (missed := data.first_of(self.turn)) is not None:
             tasks.append(missed)  # others stand before it in the order in which they became ready
@@ -168,6 +188,13 @@ class Table:
         del self.tasks[task]
         if not self.tasks and self._later:
             self.tasks = self._later.pop(0)
+
+
+def _ranked(view: View, data: DataView, tasks: list[DataTask]) -> list[DataTask]:
+    """Tasks with inputs that stand first in the queue, and are not among some others."""
+    known = {(one.work.id, one.element) for one in tasks}
+    first = (data.first_of(work) for work in islice(view.ready(), _RANKED) if work.has_inputs)
+    return [one for one in first if one is not None and (one.work.id, one.element) not in known]
 
 
 def _is_like(work: ReadyWork, task: DataTask) -> bool:
@@ -253,6 +280,7 @@ def by_table(
     info: Info = "forecast",
     noise: float = 0.0,
     ageing: float = 0.0,
+    ranked: bool = False,
 ) -> Iterator[Place]:
     """Assign tasks as long as an executor has room."""
     data = view.estimates
@@ -263,7 +291,7 @@ def by_table(
     reserved: set[int] = set()  # for tasks that fit nowhere now
     while placed and view.has_room:
         placed = False
-        table = Table(view, data, window, link=link, info=info, noise=noise, ageing=ageing, in_turn=True)
+        table = Table(view, data, window, link=link, info=info, noise=noise, ageing=ageing, in_turn=True, ranked=ranked)
         turn = table.turn
         if turn is not None and table.is_missed:  # it has no inputs, and is not among those that are compared
             offer = view.executor_for(turn, reserved)

@@ -7,17 +7,12 @@ Needs estimates, which come from history by template and host, and from measured
 
 from __future__ import annotations
 
-from bough.policy.batch_heuristics import AgeingHeuristic, Table
+from bough.policy.batch_heuristics import RankedHeuristic, Table
 from bough.policy.interface import ReadyWork
 
 
-class FastestProcessorLargestTaskFirst(AgeingHeuristic, frozen=True):
+class FastestProcessorLargestTaskFirst(RankedHeuristic, frozen=True):
     """See the module."""
-
-    @property
-    def rank_ageing(self) -> float:
-        """The order of the queue ages as the choice does."""
-        return self.ageing
 
     def rank(self, work: ReadyWork, /) -> float:
         """The longest first, so that they are among those that are compared."""

@@ -6,17 +6,12 @@ them tell. Needs estimates, which come from history by template and host: see `p
 
 from __future__ import annotations
 
-from bough.policy.batch_heuristics import AgeingHeuristic, Table
+from bough.policy.batch_heuristics import RankedHeuristic, Table
 from bough.policy.interface import ReadyWork
 
 
-class Heft(AgeingHeuristic, frozen=True):
+class Heft(RankedHeuristic, frozen=True):
     """See the module."""
-
-    @property
-    def rank_ageing(self) -> float:
-        """The order of the queue ages as the choice does."""
-        return self.ageing
 
     def rank(self, work: ReadyWork, /) -> float:
         """The longest path first."""
