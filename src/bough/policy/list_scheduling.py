@@ -19,7 +19,7 @@ from msgspec import Meta
 from bough.policy.interface import Place, View
 
 Ageing = Annotated[float, Meta(ge=0, le=1000)]
-AGEING: Final = 0.1  # a chain of tasks, each of which becomes ready when the one before ends, keeps its lead to the end
+AGEING: Final = 0.1  # a chain, whose tasks become ready one after the other, leads for ten elevenths of its way
 
 
 class AgeingList(msgspec.Struct, frozen=True):
