@@ -16,8 +16,8 @@ tasks and some executors, whatever waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby, islice
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import chain, groupby, islice
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -101,30 +101,53 @@ class Table:
         ageing: float = 0.0,
         in_turn: bool = False,
         ranked: bool = False,
+        before: Table | None = None,
     ) -> None:
         """`in_turn`: tasks are compared with those of their priority and workflow only, as long as there are such.
 
         `ranked`: those that stand first in the queue are compared as well as those that became ready first.
+        `before`: a table of the same instant, from which times are known.
         """
-        first = next(iter(view.ready()), None) if in_turn else None
-        self.turn = first if first is not None and data.is_contested else None  # whose turn it is, if several compete
+        self._view, self._data, self._link = view, data, link
+        self.waiting: list[DataTask] = []  # for a busy executor, or for one that they fit
+        turn = self._whose_turn() if in_turn else None
         tasks = data.candidates(window)
         if ranked:
             tasks += _ranked(view, data, tasks)
-        self.is_missed = self.turn is not None and not any(_is_like(self.turn, one) for one in tasks)
-        if self.turn is not None and self.is_missed and (missed := data.first_of(self.turn)) is not None:
-            tasks.append(missed)  # others stand before it in the order in which they became ready
-            self.is_missed = False
-        self._later = [tasks] if self.turn is None else _by_turn(self.turn, tasks)
-        self.tasks = self._later.pop(0) if self._later else []
+        self._take_up(tasks, turn)
         there = data.free_in(_MACHINES)
         self.executors = [executor for _, executor in there]
         self.free_in = [seconds for seconds, _ in there]
-        self._view, self._data, self._link = view, data, link
         self._info, self._noise = info, noise
-        self._known: dict[tuple[int, int, int], tuple[Seconds, Seconds]] = {}  # stage and run, by task and executor
+        # stage and run, by task and executor
+        self._known: dict[tuple[int, int, int], tuple[Seconds, Seconds]] = before._known if before is not None else {}
+        self._credits: dict[tuple[int, int], Seconds] = before._credits if before is not None else {}
         self._staged: list[Seconds] = []  # of what was assigned
         self._ageing = ageing
+
+    def _whose_turn(self) -> ReadyWork | None:
+        """The work that is next if several workflows or priorities compete."""
+        first = next(iter(self._view.ready()), None)
+        return first if first is not None and self._data.is_contested else None
+
+    def _take_up(self, tasks: list[DataTask], turn: ReadyWork | None) -> None:
+        """Compare tasks: first those like the work whose turn it is."""
+        self.turn, self.tasks = turn, tasks
+        self._later: list[list[DataTask]] = []
+        self.is_missed = False  # that work has no inputs, and is not among those that are compared
+        if turn is None:
+            return
+        if not any(_is_like(turn, one) for one in (*tasks, *self.waiting)):
+            missed = self._data.first_of(turn)  # others stand before it in the order in which they became ready
+            self.is_missed = missed is None
+            tasks += [missed] if missed is not None else []
+        self._later = _by_turn(turn, tasks)
+        self.tasks = self._later.pop(0) if self._later else []
+
+    def next_turn(self) -> None:
+        """Something was placed: it may be another's turn."""
+        turn = self._whose_turn()
+        self._take_up([*self.tasks, *chain.from_iterable(self._later)], turn)
 
     def completion(self, task: int, executor: int) -> Seconds:
         """When a task would have run on an executor, in seconds from now."""
@@ -173,11 +196,15 @@ class Table:
         """What the time for which a task was passed over counts in its favour."""
         if not self._ageing:
             return 0.0
-        one, now = self.tasks[task], self._view.now
-        compared = self._data.notes(one).compared
-        if len(compared) >= _MOST_MEASURED:
-            compared.clear()
-        return self._ageing * (now - compared.setdefault((one.work.id, one.element), now))
+        one = self.tasks[task]
+        key = one.work.id, one.element
+        credit = self._credits.get(key)
+        if credit is None:
+            now, compared = self._view.now, self._data.notes(one).compared
+            if len(compared) >= _MOST_MEASURED:
+                compared.clear()
+            credit = self._credits[key] = self._ageing * (now - compared.setdefault(key, now))
+        return credit
 
     def assign(self, task: int, executor: int) -> None:
         """A task goes to an executor, now or when that is free."""
@@ -289,35 +316,54 @@ def by_table(
         return
     placed = True
     reserved: set[int] = set()  # for tasks that fit nowhere now
+    table: Table | None = None
     while placed and view.has_room:
-        placed = False
-        table = Table(view, data, window, link=link, info=info, noise=noise, ageing=ageing, in_turn=True, ranked=ranked)
-        turn = table.turn
-        if turn is not None and table.is_missed:  # it has no inputs, and is not among those that are compared
-            offer = view.executor_for(turn, reserved)
-            if offer.executor is not None:
-                placed = True
-                yield Place(turn.id, offer.executor.id, 1)
-                continue
-        left = sum(seconds <= 0 for seconds in table.free_in) + _MORE
-        while table.tasks and table.executors and left and view.has_room:
-            left -= 1
-            task, executor = choose(table)
-            one, best = table.tasks[task], table.executors[executor]
-            waits = table.free_in[executor] > 0 and not data.has_room(best)
-            table.assign(task, executor)
-            if waits:
-                continue
-            where = _that_takes(table, data, one, best, reserved)
-            if where is not None:
-                placed = True
-                data.notes(one).compared.pop((one.work.id, one.element), None)
-                yield wish_for(one, where) if one.element >= 0 else Place(one.work.id, where.id, 1)
-                if turn is not None:
-                    break  # it may be another's turn
-            elif (kept := view.most_free(one.work.needs)) is not None:
-                reserved.add(kept.id)
+        table = Table(
+            view,
+            data,
+            window,
+            link=link,
+            info=info,
+            noise=noise,
+            ageing=ageing,
+            in_turn=True,
+            ranked=ranked,
+            before=table,
+        )
+        offer = view.executor_for(table.turn, reserved) if table.turn is not None and table.is_missed else None
+        if offer is not None and offer.executor is not None:
+            yield Place(offer.work.id, offer.executor.id, 1)
+        else:
+            placed = yield from _empty(view, data, table, choose, reserved)
     yield from _idle_ones(view)
+
+
+def _empty(
+    view: View, data: DataView, table: Table, choose: Choose, reserved: set[int]
+) -> Generator[Place, None, bool]:
+    """Assign the tasks of a table; whether any was placed."""
+    placed = False
+    left = sum(seconds <= 0 for seconds in table.free_in) + _MORE
+    while table.tasks and table.executors and left and view.has_room:
+        left -= 1
+        task, executor = choose(table)
+        one, best = table.tasks[task], table.executors[executor]
+        waits = table.free_in[executor] > 0 and not data.has_room(best)
+        table.assign(task, executor)
+        where = _that_takes(table, data, one, best, reserved) if not waits else None
+        if where is not None:
+            placed = True
+            data.notes(one).compared.pop((one.work.id, one.element), None)
+            yield wish_for(one, where) if one.element >= 0 else Place(one.work.id, where.id, 1)
+            if table.turn is not None:
+                table.next_turn()
+                if table.is_missed:
+                    break
+            continue
+        table.waiting.append(one)
+        if not waits and (kept := view.most_free(one.work.needs)) is not None:
+            reserved.add(kept.id)
+    return placed
 
 
 def _that_takes(
