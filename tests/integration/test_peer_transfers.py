@@ -333,6 +333,9 @@ def test_a_full_disk_under_the_cache_is_a_matter_of_the_site_and_the_task_goes_e
         with farm.session("full") as s:
             tasks = [s.command(f"sha256sum < {{x:r}}; echo {n}", x="big.bin", resources={"any": 1}) for n in range(4)]
             assert [task.result(120).stdout.split()[0] for task in tasks] == [digest] * 4
+        vain = farm.sql("select message from attempts where state = 'failed'")
+        assert vain  # the small host was tried
+        assert all("the whole disk of" in str(row["message"]) for row in vain)
     finally:
         farm.close()
         subprocess.run(["umount", "-l", str(small)], check=False)

@@ -21,7 +21,8 @@ select sum(s.from_peers + s.from_origin) as bytes from staging s join attempts a
   on a.id = s.id and a.idx = s.idx and a.attempt = s.attempt join tasks t on t.id = s.id
 where t.run = ? and a.state = 'superseded'"""
 _INPUT = """
-select sum(s.cached + s.from_peers + s.from_origin) as bytes from staging s join tasks t on t.id = s.id
+select sum(s.cached + s.from_peers + s.from_origin + coalesce(s.from_shared, 0)) as bytes
+from staging s join tasks t on t.id = s.id
 where t.run = ? and not exists (select 1 from attempts a
   where a.id = s.id and a.idx = s.idx and a.attempt = s.attempt and a.state != 'done')"""
 _WON = "select sum(seconds * cores) as seconds from tasks where run = ? and done > 0 and reused < done"

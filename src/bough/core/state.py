@@ -68,6 +68,7 @@ class State:
         self.policies = policies
         self.accounts = accounts  # core-hours are added up for all executors, not only for those that pilots brought
         self.asks_policy = False  # only a turn does; what is queued otherwise has rank 0 until the first turn
+        self._ageing = 0.0  # by so much a rank is higher for each second later that a task became ready
         self.pickup = pickup or MAX_SPAN  # most tasks in one dispatch to one core
         self.run = 0  # of the session or service itself
         self.stopping = False
@@ -358,7 +359,7 @@ class State:
             if not record.ready:
                 return
         record.urgent = max(record.urgent, first)
-        self.enqueue(record)
+        self.enqueue(record, stop - start)
         if self.affinity is not None and self.asks_policy and record.has_inputs:
             self.affinity.became_ready(record, start, stop, self.now)
 
@@ -373,8 +374,11 @@ class State:
         if start < stop:
             record.make_ready(start, stop, first=first)
 
-    def enqueue(self, record: Record) -> None:
-        """Put a record with ready elements into the queue, under the key it has now."""
+    def enqueue(self, record: Record, new: int = 0) -> None:
+        """Put a record with ready elements into the queue, under the key it has now.
+
+        `new`: how many of them became ready just now; 0: all count as new, which is so of what a person changed.
+        """
         queue = record.queue
         rank = 0.0
         if record.priority and self.affinity is not None:
@@ -382,6 +386,8 @@ class State:
         if self.asks_policy:
             try:
                 rank = self.policies.placement.rank(record)
+                if self._ageing:
+                    rank += self._ageing * self._ready_since(record, new)
             except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the machine
                 self.complaints.append(f"the policy could not rank task {number_of(record.id)}: {error!r}")
         queue.push(record, rank)
@@ -389,6 +395,18 @@ class State:
         if root not in self._touched:
             self._touched[root] = self.waiting[root] = None
         self.due = True
+
+    def _ready_since(self, record: Record, new: int) -> Seconds:
+        """When a record became ready: the mean of its elements, so that one that is fed for ever ages as it is served.
+
+        The age of those that went out meanwhile stays in it, and is outweighed by what comes.
+        """
+        if type(record) is TaskRecord:
+            return self.now
+        array = cast("ArrayRecord", record)
+        before = array.ready - new if new else 0
+        array.ready_since = (array.ready_since * before + self.now * new) / array.ready if before > 0 else self.now
+        return array.ready_since
 
     def requeue(self, record: Record, queue: ReadyQueue) -> None:
         """Put a record into another queue, because what its tasks need has changed."""
@@ -401,6 +419,7 @@ class State:
     def rank_queued(self) -> None:
         """From now on the policy is asked: it ranks what was queued without it, by a replay or from a snapshot."""
         self.asks_policy = True
+        self._ageing = getattr(self.policies.placement, "rank_ageing", 0.0)
         for several in list(self.waiting):
             for queue in several.leaves():
                 for entry in queue.entries():

@@ -6,6 +6,9 @@ seen to tell run times, or of those on that host, or of all; or else from the us
 from the history of the template; transfers from measured bandwidths; when an executor is free from the mean time
 between its turns. What nobody knows counts as 0, so that without history these heuristics place in order; `explain`
 says where an estimate comes from, and that there is none. Source: `spec/storage-affinity.md` 3.5 to 3.7.
+Tasks are compared with those of their priority; where several workflows compete, with those of the one whose turn it
+is. Those that choose by time would pass over some tasks for ever while others come: each second since a task was first
+compared counts as `ageing` seconds in its favour, see `list_scheduling`.
 A task whose best executor is busy is planned there, so that the next task sees it taken, and waits. A static plan is
 kept: a task goes to the executor that it was once planned for, unless that has left. Rule: a table has at most `window`
 tasks and some executors, whatever waits.
@@ -13,7 +16,8 @@ tasks and some executors, whatever waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import chain, groupby, islice
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -22,7 +26,7 @@ from msgspec import Meta
 from bough.model.ids import Seconds
 from bough.policy.data_scheduling import wish_for
 from bough.policy.interface import DataNeeds, DataTask, DataView, ExecutorView, Place, ReadyWork, View
-from bough.policy.list_scheduling import in_order
+from bough.policy.list_scheduling import AGEING, Ageing, in_order
 
 Link = Literal["alone", "fair-share", "serial"]
 Info = Literal["forecast", "snapshot", "oracle", "noisy"]
@@ -31,6 +35,7 @@ Choose = Callable[["Table"], tuple[int, int]]  # the places of a task and of an 
 _MACHINES = 24  # executors in the table
 _UNKNOWN: Seconds = 1.0  # for which a task of unknown length occupies its executor in a static plan
 _MOST_MEASURED = 100_000  # estimates of a workflow that are kept as they were
+_RANKED = 16  # records at the front of the queue that are looked at besides the window
 _MORE = 4  # tasks that may be planned on busy executors, besides one for each that has room
 
 
@@ -58,6 +63,29 @@ class TableHeuristic(msgspec.Struct, frozen=True):
         return by_table(view, self.window, self.choose)
 
 
+class AgeingHeuristic(TableHeuristic, frozen=True):
+    """One that does not take tasks in order."""
+
+    ageing: Ageing = AGEING
+
+    def place(self, view: View, /) -> Iterable[Place]:
+        """One task at a time."""
+        return by_table(view, self.window, self.choose, ageing=self.ageing)
+
+
+class RankedHeuristic(AgeingHeuristic, frozen=True):
+    """One whose rank is what it chooses by, so that the best of all that waits are among those that are compared."""
+
+    @property
+    def rank_ageing(self) -> float:
+        """The order of the queue ages as the choice does."""
+        return self.ageing
+
+    def place(self, view: View, /) -> Iterable[Place]:
+        """One task at a time."""
+        return by_table(view, self.window, self.choose, ageing=self.ageing, ranked=True)
+
+
 class Table:
     """The tasks that are not assigned, the executors, and when each of these is free."""
 
@@ -70,15 +98,56 @@ class Table:
         link: Link = "alone",
         info: Info = "forecast",
         noise: float = 0.0,
+        ageing: float = 0.0,
+        in_turn: bool = False,
+        ranked: bool = False,
+        before: Table | None = None,
     ) -> None:
-        self.tasks = data.candidates(window)
+        """`in_turn`: tasks are compared with those of their priority and workflow only, as long as there are such.
+
+        `ranked`: those that stand first in the queue are compared as well as those that became ready first.
+        `before`: a table of the same instant, from which times are known.
+        """
+        self._view, self._data, self._link = view, data, link
+        self.waiting: list[DataTask] = []  # for a busy executor, or for one that they fit
+        turn = self._whose_turn() if in_turn else None
+        tasks = data.candidates(window)
+        if ranked:
+            tasks += _ranked(view, data, tasks)
+        self._take_up(tasks, turn)
         there = data.free_in(_MACHINES)
         self.executors = [executor for _, executor in there]
         self.free_in = [seconds for seconds, _ in there]
-        self._view, self._data, self._link = view, data, link
         self._info, self._noise = info, noise
-        self._known: dict[tuple[int, int, int], tuple[Seconds, Seconds]] = {}  # stage and run, by task and executor
+        # stage and run, by task and executor
+        self._known: dict[tuple[int, int, int], tuple[Seconds, Seconds]] = before._known if before is not None else {}
+        self._credits: dict[tuple[int, int], Seconds] = before._credits if before is not None else {}
         self._staged: list[Seconds] = []  # of what was assigned
+        self._ageing = ageing
+
+    def _whose_turn(self) -> ReadyWork | None:
+        """The work that is next if several workflows or priorities compete."""
+        first = next(iter(self._view.ready()), None)
+        return first if first is not None and self._data.is_contested else None
+
+    def _take_up(self, tasks: list[DataTask], turn: ReadyWork | None) -> None:
+        """Compare tasks: first those like the work whose turn it is."""
+        self.turn, self.tasks = turn, tasks
+        self._later: list[list[DataTask]] = []
+        self.is_missed = False  # that work has no inputs, and is not among those that are compared
+        if turn is None:
+            return
+        if not any(_is_like(turn, one) for one in (*tasks, *self.waiting)):
+            missed = self._data.first_of(turn)  # others stand before it in the order in which they became ready
+            self.is_missed = missed is None
+            tasks += [missed] if missed is not None else []
+        self._later = _by_turn(turn, tasks)
+        self.tasks = self._later.pop(0) if self._later else []
+
+    def next_turn(self) -> None:
+        """Something was placed: it may be another's turn."""
+        turn = self._whose_turn()
+        self._take_up([*self.tasks, *chain.from_iterable(self._later)], turn)
 
     def completion(self, task: int, executor: int) -> Seconds:
         """When a task would have run on an executor, in seconds from now."""
@@ -123,6 +192,20 @@ class Table:
         """The executor where a task would have run first; the earlier of equal ones."""
         return min(range(len(self.executors)), key=lambda executor: self.completion(task, executor))
 
+    def credit(self, task: int) -> Seconds:
+        """What the time for which a task was passed over counts in its favour."""
+        if not self._ageing:
+            return 0.0
+        one = self.tasks[task]
+        key = one.work.id, one.element
+        credit = self._credits.get(key)
+        if credit is None:
+            now, compared = self._view.now, self._data.notes(one).compared
+            if len(compared) >= _MOST_MEASURED:
+                compared.clear()
+            credit = self._credits[key] = self._ageing * (now - compared.setdefault(key, now))
+        return credit
+
     def assign(self, task: int, executor: int) -> None:
         """A task goes to an executor, now or when that is free."""
         stage = self._known.get((self.tasks[task].work.id, self.tasks[task].element, self.executors[executor].id))
@@ -130,6 +213,29 @@ class Table:
         if stage is not None and stage[0]:
             self._staged.append(stage[0])
         del self.tasks[task]
+        if not self.tasks and self._later:
+            self.tasks = self._later.pop(0)
+
+
+def _ranked(view: View, data: DataView, tasks: list[DataTask]) -> list[DataTask]:
+    """Tasks with inputs that stand first in the queue, and are not among some others."""
+    known = {(one.work.id, one.element) for one in tasks}
+    first = (data.first_of(work) for work in islice(view.ready(), _RANKED) if work.has_inputs)
+    return [one for one in first if one is not None and (one.work.id, one.element) not in known]
+
+
+def _is_like(work: ReadyWork, task: DataTask) -> bool:
+    """Whether a task is of the workflow and priority of some work."""
+    return task.work.workflow == work.workflow and task.work.priority == work.priority
+
+
+def _by_turn(first: ReadyWork, tasks: list[DataTask]) -> list[list[DataTask]]:
+    """Tasks by priority, and first those of the workflow whose turn it is."""
+
+    def turn(task: DataTask) -> tuple[bool, int, bool]:
+        return not _is_like(first, task), -task.work.priority, task.work.workflow != first.workflow
+
+    return [list(alike) for _, alike in groupby(sorted(tasks, key=turn), turn)]
 
 
 def by_static_plan(
@@ -193,7 +299,15 @@ def _follow_plan(
 
 
 def by_table(
-    view: View, window: int, choose: Choose, *, link: Link = "alone", info: Info = "forecast", noise: float = 0.0
+    view: View,
+    window: int,
+    choose: Choose,
+    *,
+    link: Link = "alone",
+    info: Info = "forecast",
+    noise: float = 0.0,
+    ageing: float = 0.0,
+    ranked: bool = False,
 ) -> Iterator[Place]:
     """Assign tasks as long as an executor has room."""
     data = view.estimates
@@ -202,25 +316,54 @@ def by_table(
         return
     placed = True
     reserved: set[int] = set()  # for tasks that fit nowhere now
+    table: Table | None = None
     while placed and view.has_room:
-        placed = False
-        table = Table(view, data, window, link=link, info=info, noise=noise)
-        left = sum(seconds <= 0 for seconds in table.free_in) + _MORE
-        while table.tasks and table.executors and left and view.has_room:
-            left -= 1
-            task, executor = choose(table)
-            one, best = table.tasks[task], table.executors[executor]
-            waits = table.free_in[executor] > 0 and not data.has_room(best)
-            table.assign(task, executor)
-            if waits:
-                continue
-            where = _that_takes(table, data, one, best, reserved)
-            if where is not None:
-                placed = True
-                yield wish_for(one, where) if one.element >= 0 else Place(one.work.id, where.id, 1)
-            elif (kept := view.most_free(one.work.needs)) is not None:
-                reserved.add(kept.id)
+        table = Table(
+            view,
+            data,
+            window,
+            link=link,
+            info=info,
+            noise=noise,
+            ageing=ageing,
+            in_turn=True,
+            ranked=ranked,
+            before=table,
+        )
+        offer = view.executor_for(table.turn, reserved) if table.turn is not None and table.is_missed else None
+        if offer is not None and offer.executor is not None:
+            yield Place(offer.work.id, offer.executor.id, 1)
+        else:
+            placed = yield from _empty(view, data, table, choose, reserved)
     yield from _idle_ones(view)
+
+
+def _empty(
+    view: View, data: DataView, table: Table, choose: Choose, reserved: set[int]
+) -> Generator[Place, None, bool]:
+    """Assign the tasks of a table; whether any was placed."""
+    placed = False
+    left = sum(seconds <= 0 for seconds in table.free_in) + _MORE
+    while table.tasks and table.executors and left and view.has_room:
+        left -= 1
+        task, executor = choose(table)
+        one, best = table.tasks[task], table.executors[executor]
+        waits = table.free_in[executor] > 0 and not data.has_room(best)
+        table.assign(task, executor)
+        where = _that_takes(table, data, one, best, reserved) if not waits else None
+        if where is not None:
+            placed = True
+            data.notes(one).compared.pop((one.work.id, one.element), None)
+            yield wish_for(one, where) if one.element >= 0 else Place(one.work.id, where.id, 1)
+            if table.turn is not None:
+                table.next_turn()
+                if table.is_missed:
+                    break
+            continue
+        table.waiting.append(one)
+        if not waits and (kept := view.most_free(one.work.needs)) is not None:
+            reserved.add(kept.id)
+    return placed
 
 
 def _that_takes(

@@ -202,11 +202,12 @@ class PlanNotes:
     server it is empty.
     """
 
-    __slots__ = ("assigned", "measured", "served")
+    __slots__ = ("assigned", "compared", "measured", "served")
 
     def __init__(self) -> None:
         # by record and element: the executor that a task was planned for, and for how many seconds
         self.assigned: dict[tuple[int, int], tuple[int, Seconds]] = {}
+        self.compared: dict[tuple[int, int], Seconds] = {}  # by record and element: when it was compared first
         # by record, element and executor: run time, and seconds a byte, as they were known when they were asked first
         self.measured: dict[tuple[int, int, int], tuple[Seconds, Seconds]] = {}
         self.served = ""  # the site that had its turn last
@@ -399,7 +400,9 @@ class PlacementPolicy(Protocol):
 
     Attributes that one may have: `data_needs` (see `DataNeeds`), `uses_caches` (False: executors fetch every input
     anew), `uses_backlogs` (False: none gets a task before a core is free), and `own_replication`, the replication
-    policy that it comes with, such as "wqr:cap=2"; a run that names another one, or "none", has that.
+    policy that it comes with, such as "wqr:cap=2"; a run that names another one, or "none", has that. `rank_ageing`:
+    for each second later that a task became ready its rank is higher by so much, so that none starves while others come
+    that have a lower rank.
     """
 
     def rank(self, work: ReadyWork, /) -> float:

@@ -2,13 +2,35 @@
 
 Rule: the first task that fits nowhere now, but could, keeps the executor with the most free cores for itself, so that
 small tasks do not starve big ones; later tasks go to the others.
+
+A list that is not in order of submission ages: each second later that a task became ready counts as `ageing` seconds of
+run time against it. So the order among tasks that are ready together is that of the list, and none waits for ever while
+others keep coming that stand before it: ten times as long as they run longer, or shorter, with the usual 0.1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
 
 from bough.policy.interface import Place, View
+
+Ageing = Annotated[float, Meta(ge=0, le=1000)]
+AGEING: Final = 0.1  # a chain, whose tasks become ready one after the other, leads for ten elevenths of its way
+
+
+class AgeingList(msgspec.Struct, frozen=True):
+    """What policies share that place in the order of their ranks."""
+
+    ageing: Ageing = AGEING
+
+    @property
+    def rank_ageing(self) -> float:
+        """How much a rank is higher for each second later that a task became ready."""
+        return self.ageing
 
 
 def in_order(view: View) -> Iterator[Place]:

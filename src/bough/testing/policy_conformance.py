@@ -241,6 +241,18 @@ class PolicySuite:
             self.turn(machine, *said, now=now)
         assert machine.state.records[5].count(3, 0, 1), "the big task was not placed"
 
+    def test_no_task_waits_for_ever_while_others_come(self) -> None:
+        for waits, come in ((100.0, 1.0), (1.0, 100.0), (100.0, 0.0), (0.0, 100.0)):  # expected run times, 0: unknown
+            machine = self.machine(executor(1, 1))
+            self.turn(machine, submit(task(1), task(2, limits=limits(walltime=waits))))
+            for number in range(3, 203):
+                rivals = [task(number + more, limits=limits(walltime=come)) for more in (0, 1000)]
+                ended = [news.WorkSucceeded(span.id, 0, 1, 1.0) for span in machine.state.spans.values()]
+                self.turn(machine, submit(*rivals), *ended, now=20.0 * number)
+                if not machine.state.records[2].ready:
+                    break
+            assert not machine.state.records[2].ready, f"one of {waits:g} s waits while such of {come:g} s come"
+
     def test_a_leaving_executor_gets_nothing(self) -> None:
         machine = self.machine(executor(1, 2), executor(2, 2))
         self.turn(machine, ExecutorDrained(ExecutorId(1)))

@@ -262,6 +262,22 @@ def test_ours_waits_for_a_busy_holder_only_while_that_is_shorter_than_moving_the
             assert shop.went[1, 0] == 2
 
 
+@pytest.mark.parametrize(
+    ("size", "affinity", "waits"),
+    [(100_000_000, 1.0, True), (100_000_000, 0.1, False), (100_000_000, 0.0, False), (1_000_000, 100.0, True)],
+)
+def test_soft_affinity_multiplies_what_moving_the_data_is_worth(size: int, affinity: float, *, waits: bool) -> None:
+    shop = filled(f"bough:affinity={affinity}", b=size)
+    shop.tell(news.BytesMoved(ExecutorId(1), "host2", 10_000_000, 1.0))  # 10 MB/s
+    for number in (3, 4):  # the second executor takes something every five seconds
+        shop.submit(number, "b")
+        shop.bench.now += 5.0
+        shop.end(102 if number == 3 else 3)
+    shop.submit(1, "b")
+    shop.end(101)
+    assert ((1, 0) not in shop.went) is waits
+
+
 def test_ours_holds_nothing_back_while_no_bandwidth_is_known_unless_told_to() -> None:
     for policy, waits in (("bough", False), ("bough:delay=10", True)):
         shop = filled(policy)
@@ -506,6 +522,20 @@ def test_what_one_workflow_left_draws_the_next_one_also_with_frozen_affinity(aff
             shop.tell(facts.RunOpened(2, "again", "h", 1))
             shop.submit(104)
     assert shop.went[2, 0] == shop.went[1, 0]
+
+
+@pytest.mark.parametrize(("place", "went"), [("site", 2), ("host", 3)])
+def test_data_only_goes_by_the_bytes_at_the_site_or_at_the_host(place: str, went: int) -> None:
+    shop = DataBench(f"data-only:place_of_data={place}")
+    shop.sizes.update(big=1000, small=10)
+    shop.executor(1, "big", site="one")
+    shop.executor(2, site="one")
+    shop.executor(3, "small", site="two")
+    shop.bench.submit(*(task(number) for number in (101, 102, 103)))
+    shop.submit(1, "big", "small")
+    ends = [news.WorkSucceeded(shop.bench.span(number), 0, 1, 1.0) for number in (102, 103)]
+    shop.tell(*ends)  # the first one is busy
+    assert shop.went[1, 0] == went
 
 
 # --- options -----------------------------------------------------------------------------------------------

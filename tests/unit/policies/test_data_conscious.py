@@ -139,6 +139,48 @@ def test_waiting_ends_with_the_bound_on_holding_back() -> None:
     assert shop.went[2, 0] == 1
 
 
+def asked(options: str, size: int) -> DataBench:
+    """The first executor asks; the second one holds two files, and is expected in 5 s."""
+    shop = DataBench(f"data-conscious:rate=1e6,age=0,hold=0,{options}")
+    shop.sizes.update(far=size, too=size)
+    shop.executor(2, "far", "too")
+    for number in range(50, 54):
+        shop.submit(number, "far")
+        shop.bench.now += 5.0
+        shop.end(number)
+    shop.submit(54, "far")  # it is busy
+    shop.submit(1, "far")
+    shop.executor(1)
+    return shop
+
+
+@pytest.mark.parametrize(
+    ("options", "size", "goes"),
+    [
+        ("penalty=25", 1_000_000, False),  # a second of travel counts as 25
+        ("penalty=4", 1_000_000, True),
+        ("penalty=25", 100_000, True),  # 2.5 s
+        ("startup=0.19", 0, True),  # 4.75 s, and no bytes
+        ("startup=0.21", 0, False),  # 5.25 s
+    ],
+)
+def test_a_task_is_held_back_if_its_transfer_costs_more_than_waiting(options: str, size: int, *, goes: bool) -> None:
+    """`spec/trellis-driver.md` 3.3: withheld if the penalised transfer is above the time until a holder asks."""
+    assert ((1, 0) in asked(options, size).went) == goes
+
+
+@pytest.mark.parametrize(("window", "goes"), [(1, False), (2, True)])
+def test_no_more_tasks_are_examined_than_the_window_has(window: int, *, goes: bool) -> None:
+    shop = asked(f"window={window}", 1_000_000)
+    shop.sizes["light"] = 1
+    shop.cache(2, "light")
+    shop.tell(*shop.drained(1))
+    shop.submit(2, "light")
+    shop.tell(*shop.resumed(1))
+    assert (1, 0) not in shop.went
+    assert ((2, 0) in shop.went) == goes
+
+
 def test_a_shared_store_that_was_found_last_is_no_executor_that_may_ask() -> None:
     shop = DataBench("data-conscious")
     shop.sizes.update(x=1000, y=1000)

@@ -95,6 +95,43 @@ def test_data_only_goes_by_bytes() -> None:
     assert two_hosts("data-only").went[2, 0] == 1
 
 
+@pytest.mark.parametrize(("window", "first"), [(24, 3), (3, 3), (2, 1)])
+def test_only_the_tasks_in_the_window_are_compared(window: int, first: int) -> None:
+    shop = lined_up(f"min-min:window={window}")
+    shop.executor(1)
+    assert [number for number, _ in shop.went] == [first]
+
+
+@pytest.mark.parametrize("policy", ["heft", "fpltf", "ljf", "critical-path"])
+@pytest.mark.parametrize("reads", [(), ("x",)])
+def test_the_longest_of_many_is_found_wherever_it_stands_in_the_queue(policy: str, reads: tuple[str, ...]) -> None:
+    shop = DataBench(policy)
+    files = tuple(f"/{name}" for name in reads)
+    lengths = [*[1.0] * 40, 9.0]
+    items = [
+        task(number, reads=files, template=f"t{number}", limits=limits(walltime=seconds))
+        for number, seconds in enumerate(lengths, 1)
+    ]
+    shop.tell(submit(*items, request=1))
+    shop.executor(1)
+    assert [number for number, _ in shop.went] == [len(lengths)]
+
+
+@pytest.mark.parametrize(("order", "in_order"), [("index", True), ("random", False)])
+def test_the_workqueue_takes_tasks_in_order_or_any_of_the_first(order: str, *, in_order: bool) -> None:
+    for name in ("workqueue", "wqr"):
+        shop = DataBench(f"{name}:order={order}")
+        for number in range(1, 31):
+            shop.tell(submit(task(number), request=1))
+        shop.executor(1)
+        begun = []
+        for _ in range(30):
+            begun.append(next(iter(shop.machine.state.spans.values())).record.id)
+            shop.end(begun[-1])
+        assert sorted(begun) == list(range(1, 31))
+        assert (begun == sorted(begun)) == in_order
+
+
 def test_random_is_repeatable_and_uses_all_room() -> None:
     seen = []
     for _ in range(2):

@@ -87,6 +87,7 @@ class ArrayRecord(msgspec.Struct, eq=False):
     sorted: bool = True
     paged: list[Page] = []
     queue_key: tuple[object, ...] = ()  # its valid entry in the ready queue
+    ready_since: Seconds = 0.0  # when what is ready of it became so, on average; kept where ranks age
     has_gaps: bool = False  # `ready_ranges` and `given_back` may hold elements that went out of turn, see `skip_gaps`
     read_table: ReadTable | None = None  # made when it is first asked for
     short_spec: ArraySpec | None = None  # likewise: see `spec_for_executors`

@@ -1,7 +1,7 @@
 """Shortest first: ready tasks go out by their expected run time, unknown ones first.
 
 Tasks of unknown length go first because running one is the way to know. Source: the classic rule;
-optimal for the mean waiting time on one machine (W. E. Smith, 1956).
+optimal for the mean waiting time on one machine (W. E. Smith, 1956). The list ages, see `list_scheduling`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from bough.policy.interface import Place, ReadyWork, View
-from bough.policy.list_scheduling import in_order
+from bough.policy.list_scheduling import AgeingList, in_order
 
 
-class ShortestFirst:
+class ShortestFirst(AgeingList, frozen=True):
     """See the module."""
 
     uses_estimates: ClassVar[bool] = True

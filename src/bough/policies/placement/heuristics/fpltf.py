@@ -7,11 +7,11 @@ Needs estimates, which come from history by template and host, and from measured
 
 from __future__ import annotations
 
-from bough.policy.batch_heuristics import Table, TableHeuristic
+from bough.policy.batch_heuristics import RankedHeuristic, Table
 from bough.policy.interface import ReadyWork
 
 
-class FastestProcessorLargestTaskFirst(TableHeuristic, frozen=True):
+class FastestProcessorLargestTaskFirst(RankedHeuristic, frozen=True):
     """See the module."""
 
     def rank(self, work: ReadyWork, /) -> float:
@@ -20,5 +20,5 @@ class FastestProcessorLargestTaskFirst(TableHeuristic, frozen=True):
 
     def choose(self, table: Table) -> tuple[int, int]:
         """The longest task."""
-        task = max(range(len(table.tasks)), key=table.run_time)
+        task = max(range(len(table.tasks)), key=lambda one: table.run_time(one) + table.credit(one))
         return task, table.best(task)

@@ -6,11 +6,11 @@ them tell. Needs estimates, which come from history by template and host: see `p
 
 from __future__ import annotations
 
-from bough.policy.batch_heuristics import Table, TableHeuristic
+from bough.policy.batch_heuristics import RankedHeuristic, Table
 from bough.policy.interface import ReadyWork
 
 
-class Heft(TableHeuristic, frozen=True):
+class Heft(RankedHeuristic, frozen=True):
     """See the module."""
 
     def rank(self, work: ReadyWork, /) -> float:
@@ -19,5 +19,5 @@ class Heft(TableHeuristic, frozen=True):
 
     def choose(self, table: Table) -> tuple[int, int]:
         """The task with the longest path behind it."""
-        task = max(range(len(table.tasks)), key=lambda one: table.tasks[one].work.path_below)
+        task = max(range(len(table.tasks)), key=lambda one: table.tasks[one].work.path_below + table.credit(one))
         return task, table.best(task)

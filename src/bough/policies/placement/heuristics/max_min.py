@@ -7,14 +7,14 @@ Needs estimates, which come from history by template and host, and from measured
 
 from __future__ import annotations
 
-from bough.policy.batch_heuristics import Table, TableHeuristic
+from bough.policy.batch_heuristics import AgeingHeuristic, Table
 
 
-class MaxMin(TableHeuristic, frozen=True):
+class MaxMin(AgeingHeuristic, frozen=True):
     """See the module."""
 
     def choose(self, table: Table) -> tuple[int, int]:
         """The task that would end last."""
         best = [table.best(task) for task in range(len(table.tasks))]
-        task = max(range(len(best)), key=lambda one: table.completion(one, best[one]))
+        task = max(range(len(best)), key=lambda one: table.completion(one, best[one]) + table.credit(one))
         return task, best[task]

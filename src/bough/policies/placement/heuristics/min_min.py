@@ -7,14 +7,14 @@ Needs estimates, which come from history by template and host, and from measured
 
 from __future__ import annotations
 
-from bough.policy.batch_heuristics import Table, TableHeuristic
+from bough.policy.batch_heuristics import AgeingHeuristic, Table
 
 
-class MinMin(TableHeuristic, frozen=True):
+class MinMin(AgeingHeuristic, frozen=True):
     """See the module."""
 
     def choose(self, table: Table) -> tuple[int, int]:
         """The task that could have run first."""
         best = [table.best(task) for task in range(len(table.tasks))]
-        task = min(range(len(best)), key=lambda one: table.completion(one, best[one]))
+        task = min(range(len(best)), key=lambda one: table.completion(one, best[one]) - table.credit(one))
         return task, best[task]

@@ -6,10 +6,10 @@ best completion time. Needs estimates, which come from history by template and h
 
 from __future__ import annotations
 
-from bough.policy.batch_heuristics import Table, TableHeuristic
+from bough.policy.batch_heuristics import AgeingHeuristic, Table
 
 
-class Sufferage(TableHeuristic, frozen=True):
+class Sufferage(AgeingHeuristic, frozen=True):
     """See the module."""
 
     def choose(self, table: Table) -> tuple[int, int]:
@@ -17,7 +17,7 @@ class Sufferage(TableHeuristic, frozen=True):
         chosen, most = (0, table.best(0)), -1.0
         for task in range(len(table.tasks)):
             times = sorted((table.completion(task, executor), executor) for executor in range(len(table.executors)))
-            suffering = times[1][0] - times[0][0] if len(times) > 1 else 0.0
+            suffering = table.credit(task) + (times[1][0] - times[0][0] if len(times) > 1 else 0.0)
             if suffering > most:
                 chosen, most = (task, times[0][1]), suffering
         return chosen

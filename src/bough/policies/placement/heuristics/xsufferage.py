@@ -20,11 +20,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from bough.policy.batch_heuristics import Info, Link, Table, TableHeuristic, by_static_plan, by_table
+from bough.policy.batch_heuristics import AgeingHeuristic, Info, Link, Table, by_static_plan, by_table
 from bough.policy.interface import Place, View
 
 
-class XSufferage(TableHeuristic, frozen=True):
+class XSufferage(AgeingHeuristic, frozen=True):
     """See the module."""
 
     plan: Literal["on-event", "static"] = "on-event"
@@ -34,8 +34,17 @@ class XSufferage(TableHeuristic, frozen=True):
 
     def place(self, view: View, /) -> Iterable[Place]:
         """One task at a time."""
-        follow = by_static_plan if self.plan == "static" else by_table
-        return follow(view, self.window, self.choose, link=self.link, info=self.info, noise=self.sigma)
+        if self.plan == "static":
+            return by_static_plan(view, self.window, self.choose, link=self.link, info=self.info, noise=self.sigma)
+        return by_table(
+            view,
+            self.window,
+            self.choose,
+            link=self.link,
+            info=self.info,
+            noise=self.sigma,
+            ageing=self.ageing,
+        )
 
     def choose(self, table: Table) -> tuple[int, int]:
         """The task with the greatest difference between its two best sites; of equal ones the first."""
@@ -48,7 +57,7 @@ class XSufferage(TableHeuristic, frozen=True):
                 entry = table.completion(task, number), number
                 best[place] = min(best.get(place, entry), entry)
             times = sorted(best.values())
-            suffering = times[1][0] - times[0][0] if len(times) > 1 else 0.0
+            suffering = table.credit(task) + (times[1][0] - times[0][0] if len(times) > 1 else 0.0)
             if suffering > most:
                 chosen, most = (task, times[0][1]), suffering
         return chosen
