@@ -25,10 +25,11 @@ def wish_for(task: DataTask, executor: ExecutorView) -> Place:
     return Place(task.work.id, executor.id, 1, task.element)
 
 
-def at_data(data: DataView) -> Iterator[Place]:
+def at_data(data: DataView, choose: Choose | None = None) -> Iterator[Place]:
     """Give executors with room the tasks that have the most of their input where they are."""
+    choose = choose if choose is not None else data.best_here
     for executor in data.openings():
-        while (found := data.best_here(executor)) is not None:
+        while (found := choose(executor, None)) is not None:
             yield wish_for(found.task, executor)
 
 
@@ -39,12 +40,15 @@ def at_most_data(data: DataView) -> Iterator[Place]:
             yield wish_for(found.task, executor)
 
 
-def unheld_anywhere(view: View, data: DataView) -> Iterator[Place]:
+def unheld_anywhere(
+    view: View, data: DataView, accept: Callable[[DataTask, ExecutorView], bool] | None = None
+) -> Iterator[Place]:
     """Give executors with room the tasks whose input nobody holds, in the order they became ready."""
     if not data.has_unheld:
         return
     for executor in view.executors():
-        while (task := data.unheld(executor)) is not None:
+        accepts = None if accept is None else lambda task, executor=executor: accept(task, executor)
+        while (task := data.unheld(executor, accepts)) is not None:
             yield wish_for(task, executor)
         if not data.has_unheld:
             return

@@ -8,6 +8,8 @@ processor is free. Both are there for comparisons, see `docs/studies/data-diffus
 3.2 says: a task whose data nobody holds, or no longer, may go anywhere; so may one without inputs. Beyond Falkon: a
 task that has waited for `patience` seconds goes to any executor that is left idle, and one that is overtaken by a task
 that became ready so much later has a turn for that; 0 is Falkon's: neither.
+Falkon's phase B compares the share of a task's files that are there; here it is how many, or how many bytes: what is
+saved by sending the task there.
 Rule: what waits for its data's place is passed over at no cost; only the oldest few are looked at one by one.
 """
 

@@ -269,8 +269,11 @@ class DataView(Protocol):
     def has_unheld(self) -> bool:
         """Whether there may be a task whose input nobody holds."""
 
-    def unheld(self, executor: ExecutorView) -> DataTask | None:
-        """The task that became ready first and could go to an executor, of those whose input nobody holds."""
+    def unheld(self, executor: ExecutorView, accept: Callable[[DataTask], bool] | None = None) -> DataTask | None:
+        """The task that became ready first and could go to an executor, of those whose input nobody holds.
+
+        Only those count that are accepted, if somebody says which.
+        """
 
     @property
     def owed(self) -> int:

@@ -7,9 +7,7 @@ from random import Random
 
 import pytest
 
-from bough.core.records.indexes.data_places import Place
-
-FIRST = 3
+from bough.core.records.indexes.data_places import CONTENTS, Place
 
 
 @pytest.mark.parametrize("many", [5, 40, 400, 4000])
@@ -42,10 +40,10 @@ def test_a_place_names_the_heaviest_first_and_of_equals_those_that_came_first(
             place.drop_first(wanting)
             best = max(rank, key=rank.__getitem__, default=None)
             assert (place.wanted[-1] if place.wanted else None) == best
-            assert len(place.wanted) >= min(FIRST, len(rank))
+            assert len(place.wanted) >= min(CONTENTS, len(rank))
             in_order = [content for content in place.wanted if content in rank]
             assert in_order == sorted(in_order, key=rank.__getitem__)
-            assert list(place.first()) == [one for one in place.wanted[: -FIRST - 1 : -1] if one in place.listed]
+            assert list(place.first()) == [one for one in place.wanted[: -CONTENTS - 1 : -1] if one in place.listed]
     while rank:
         place.drop_first(wanting)
         first = max(rank, key=rank.__getitem__)

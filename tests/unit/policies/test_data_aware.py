@@ -564,6 +564,22 @@ def test_options_are_checked_and_named() -> None:
         assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize("held", [(), ("little",)])
+def test_bough_sends_nothing_to_an_executor_that_leaves_before_the_data_could_come(held: tuple[str, ...]) -> None:
+    """Also what nobody holds yet, and what has a little of its input there."""
+    shop = DataBench("bough:patience=1000")
+    shop.sizes.update(big=100_000_000, little=1000)
+    shop.executor(2, "little")
+    shop.bench.submit(task(102))
+    shop.went = {(102, 0): 2}
+    shop.submit(1, "big", *held)
+    shop.tell(news.BytesMoved(ExecutorId(2), "origin", 1_000_000, 1.0))  # so the big one travels for 100 s
+    shop.executor(1, *held, until=50.0)
+    assert (1, 0) not in shop.went
+    shop.executor(3, *held, until=200.0, host="host3")
+    assert shop.went[1, 0] == 3
+
+
 @pytest.mark.parametrize(
     ("text", "option", "value"),
     [

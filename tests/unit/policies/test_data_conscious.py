@@ -10,6 +10,7 @@ import pytest
 
 from bough.model.events import news
 from bough.model.ids import ExecutorId
+from bough.policies.placement.data_aware.data_conscious import _first_and_last
 from bough.policies.policy_registry import load_placement
 from bough.policy.interface import DataMatch
 from bough.testing.builders import task
@@ -195,6 +196,12 @@ def test_a_shared_store_that_was_found_last_is_no_executor_that_may_ask() -> Non
     assert shop.machine.state.spans[shop.bench.span(1)].executor.id == 1
 
 
+class Named(NamedTuple):
+    """An executor."""
+
+    id: int
+
+
 class Asked(NamedTuple):
     """A task, its work, the world and its data, as far as the formula asks."""
 
@@ -260,3 +267,14 @@ def test_the_numbers_of_the_thesis_are_the_defaults() -> None:
     policy = load_placement("data-conscious")
     assert (policy.penalty, policy.arrivals, policy.window) == (25, 32, 128)
     assert (policy.affinity, policy.age, policy.dependents) == (100, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("asks", "found"),
+    [(9, (1.0, 2.0)), (0, (2.0, 3.0)), (1, (1.0, 3.0)), (2, (1.0, 2.0))],
+)
+def test_as_many_others_are_looked_at_as_it_says_whoever_asks(asks: int, found: tuple[float, float]) -> None:
+    """Two others, of the three that ask next or beside them."""
+    next_ones = [(1.0 + one, Named(one)) for one in range(3)]
+    assert _first_and_last(next_ones, Named(asks), 2, is_named=asks < 3) == found
+    assert _first_and_last([], Named(asks), 2, is_named=False) == (None, 0.0)

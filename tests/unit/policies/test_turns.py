@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
+from bough.core.scheduling.view import StateView
 from bough.model.events import facts, news
 from bough.model.ids import GroupId
 from bough.model.sites.resources import Needs
@@ -193,3 +196,21 @@ def test_a_site_without_room_left_for_a_task_leaves_it_to_others_where_several_c
     shop.submit(2, "shared", priority=5)
     shop.tell(*(news.WorkSucceeded(shop.bench.span(100 + number), 0, 1, 1.0) for number in (1, 2)))
     assert shop.went == {(2, 0): 2, (1, 0): 1}
+
+
+def test_whether_workflows_compete_is_answered_alike_while_somebody_looks_at_all_of_one() -> None:
+    shop = busy("bough", "x")
+    shop.submit(50, "x")
+    shop.tell(facts.RunOpened(2, "other", "h", 1, group=GroupId(70)))
+    shop.tell(submit(task(2, group=GroupId(70)), request=1))
+    view = StateView(shop.machine.state, 0.0, Random(1))
+    data = view.data
+    assert data is not None
+    assert data.is_contested
+    looked = 0
+    for _ in view.ready():
+        looked += 1
+        assert data.is_contested, "what a scan holds is ready all the same"
+    assert looked == 2
+    view.give_back()
+    assert data.is_contested

@@ -8,7 +8,7 @@ Rule: a question changes no answer. What a policy wants left out belongs to the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from math import inf
 from random import Random
 from typing import Final, cast
@@ -16,6 +16,7 @@ from typing import Final, cast
 from bough.core.data.data_index import ORIGIN, DataIndex, HostRecord
 from bough.core.records.array_record import READY, ArrayRecord, Record
 from bough.core.records.executor_record import ExecutorRecord
+from bough.core.records.group_record import Share
 from bough.core.records.indexes.affinity_index import AffinityIndex
 from bough.core.records.indexes.data_places import Place
 from bough.core.records.indexes.ready_queue import Entry, LimitTree, ReadyQueue, is_valid
@@ -362,10 +363,14 @@ class StateDataView:
         """Whether there may be a task whose input nobody holds."""
         return self._affinity.first_unheld(lambda _: True) is not None
 
-    def unheld(self, executor: ExecutorView) -> DataTask | None:
+    def unheld(self, executor: ExecutorView, accept: Callable[[DataTask], bool] | None = None) -> DataTask | None:
         """The task that became ready first and could go to an executor, of those whose input nobody holds."""
         record = self._state.executors[executor.id]
-        return self._affinity.first_unheld(lambda unit: self._could_go(unit, record)) if has_room(record) else None
+        if not has_room(record):
+            return None
+        return self._affinity.first_unheld(
+            lambda unit: self._could_go(unit, record) and (accept is None or accept(unit))
+        )
 
     @property
     def owed(self) -> int:
@@ -377,9 +382,10 @@ class StateDataView:
         """Whether several workflows have something ready, or some work had a priority."""
         if self._affinity.has_priorities:
             return True
-        roots = iter(self._state.waiting)
-        first = next(roots, None)
-        return first is not None and any(root.share is not first.share for root in roots)
+        scan = self._view.scan  # what it looks at is out of the queues for as long
+        shares = chain([root.share for root in self._state.waiting], scan.shares() if scan is not None else ())
+        first = next(shares, None)
+        return any(share is not first for share in shares)
 
     def first_of(self, work: ReadyWork) -> DataTask | None:
         """The task of some work that is next in order."""
@@ -609,6 +615,10 @@ class StateScan:
             record = entry[4]
             if not self._seen or record.id not in self._seen:
                 yield record  # type: ignore[misc]
+
+    def shares(self) -> Iterator[Share]:
+        """Of the workflows of what it looked at, and that is still ready."""
+        return (record.queue.share for entry in self._taken if (record := entry[4]).ready)
 
     def skip(self, needs: Needs) -> None:
         """Leave out work with these needs from here on."""

@@ -4,11 +4,12 @@
 2. A task whose input nobody holds goes to the next executor with room.
 3. A task whose data is only at busy places is weighed: the seconds that its missing bytes would travel, by measured
    bandwidths, against the seconds until an executor of a holder is expected to ask for work. If waiting is shorter, it
-   is held back until then. An executor that leaves before the data has come and the task has run is passed over.
+   is held back until then.
 4. What has waited for `patience` seconds goes to any executor that nothing of the above goes to. A task that is
    overtaken by one that became ready `patience` seconds later has a turn for that, wherever its data is: so nothing
    starves, and a long queue that came at once is still worked off by its data.
 
+In 1 to 3 an executor that leaves before the data has come, the task has run and its output is home is passed over.
 `affinity` multiplies the seconds that data would travel (soft affinity: 0 places in order, 10 waits for data ten times
 as long as it is worth). `delay` is delay scheduling (Zaharia et al., EuroSys 2010): a task whose data is elsewhere
 waits for so many seconds at least, measured bandwidths or not.
@@ -18,7 +19,8 @@ Rule: without declared files, and while no cache holds anything, tasks go in ord
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from math import inf
 from typing import Annotated
@@ -37,7 +39,7 @@ from bough.policy.data_scheduling import (
     unheld_anywhere,
     wish_for,
 )
-from bough.policy.interface import DataNeeds, DataTask, DataView, ExecutorView, Place, ReadyWork, View
+from bough.policy.interface import DataMatch, DataNeeds, DataTask, DataView, ExecutorView, Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order
 
 _LOOK = 64  # tasks whose data is elsewhere that are weighed in one turn
@@ -70,10 +72,18 @@ class Bough(msgspec.Struct, frozen=True):
         return in_order(view) if data is None or not data.is_known else self._place(view, data)
 
     def _place(self, view: View, data: DataView) -> Iterator[Place]:
-        yield from in_turn(view, data, data.best_here, waits=True)
-        yield from at_data(data)
+        def best_in_time(executor: ExecutorView, accept: Callable[[DataMatch], bool] | None = None) -> DataMatch | None:
+            if not executor.until:
+                return data.best_here(executor, accept)
+            return data.best_here(
+                executor,
+                lambda found: (accept is None or accept(found)) and _in_time(view, data, found.task, executor),
+            )
+
+        yield from in_turn(view, data, best_in_time, waits=True)
+        yield from at_data(data, best_in_time)
         if view.has_room:
-            yield from unheld_anywhere(view, data)
+            yield from unheld_anywhere(view, data, partial(_in_time, view, data))
         if view.has_room:
             yield from overdue(view, data, self.patience)
         if view.has_room:

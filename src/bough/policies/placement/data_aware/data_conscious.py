@@ -70,9 +70,10 @@ class DataConscious(msgspec.Struct, frozen=True):
     def _place(self, view: View, data: DataView) -> Iterator[Place]:
         yield from overdue(view, data, self.hold)
         yield from in_turn(view, data, data.best_here, waits=True)
-        next_ones = data.next_arrivals(self.arrivals + 1)
+        next_ones = data.next_arrivals(self.arrivals + 1)  # one more: it may be the one that asks
+        named = {executor.id for _, executor in next_ones}
         for executor in view.executors():
-            others = _first_and_last(next_ones, executor)
+            others = _first_and_last(next_ones, executor, self.arrivals, is_named=executor.id in named)
             while (task := self._best(view, data, executor, others)) is not None:
                 yield wish_for(task, executor)
                 if not data.has_room(executor):
@@ -124,8 +125,12 @@ class DataConscious(msgspec.Struct, frozen=True):
         return best
 
 
-def _first_and_last(next_ones: list[tuple[Seconds, ExecutorView]], executor: ExecutorView) -> Others:
-    """When the first and the last of those that ask next come, apart from one executor."""
-    if next_ones and executor.id in (next_ones[0][1].id, next_ones[-1][1].id):
+def _first_and_last(
+    next_ones: list[tuple[Seconds, ExecutorView]], executor: ExecutorView, most: int, *, is_named: bool
+) -> Others:
+    """When the first and the last of so many others than an executor ask; `is_named`: it is among the next ones."""
+    if not is_named:
+        next_ones = next_ones[:most]
+    elif executor.id in {next_ones[0][1].id, next_ones[-1][1].id}:
         next_ones = [one for one in next_ones if one[1].id != executor.id]
     return (next_ones[0][0], next_ones[-1][0]) if next_ones else (None, 0.0)
