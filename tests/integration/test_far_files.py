@@ -342,8 +342,12 @@ def test_a_command_that_is_submitted_by_hand_declares_files(service: FarService,
     (here / "data/a.csv").write_text("a\n")
     words = ["--input", "data/*.csv", "--output", "made", "--wait", "--", "mkdir made; cp data/a.csv made/"]
     service.bough("submit", *words)
-    service.bough("fetch")
-    assert (here / "made/a.csv").read_text() == "a\n"
+    assert (here / "made/a.csv").read_text() == "a\n"  # who waits has them
+    assert service.bough("fetch").stdout == "0 files fetched, 1 file there already\n"
+    each = ["--input", "data/a.csv", "--output", "{}.csv", "--array", "1-3", "--into", "many", "--wait"]
+    failed = service.bough("submit", *each, "--", "cp data/a.csv {}.csv; [ {} != 2 ]", check=False)
+    assert failed.returncode == 1
+    assert sorted(path.name for path in here.glob("*.csv")) == ["1.csv", "3.csv"]
 
 
 def test_files_of_a_feed_travel(service: FarService, here: Path) -> None:
