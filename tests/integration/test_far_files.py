@@ -316,6 +316,18 @@ def prints_much(number: int, fails: bool = False) -> int:
     return number
 
 
+def test_files_of_an_earlier_run_stay_where_they_are(service: FarService, here: Path) -> None:
+    """What a found task had made is not brought: newer files may lie in its places."""
+    service.far_executor("one")
+    with open_session(service, "again") as s:
+        s.command("echo old > {o:w}", o="a.txt").result(60)
+    (here / "a.txt").write_text("mine\n")
+    with open_session(service, "again") as s:
+        [task] = s.find("1")
+        assert task.result(60).outputs == {"o": str(here / "a.txt")}
+    assert (here / "a.txt").read_text() == "mine\n"
+
+
 def test_what_a_function_printed_at_length_outlives_its_executor(service: FarService, here: Path) -> None:
     executor = service.far_executor("one")
     with open_session(service, "long") as s:
@@ -348,6 +360,21 @@ def test_a_command_that_is_submitted_by_hand_declares_files(service: FarService,
     failed = service.bough("submit", *each, "--", "cp data/a.csv {}.csv; [ {} != 2 ]", check=False)
     assert failed.returncode == 1
     assert sorted(path.name for path in here.glob("*.csv")) == ["1.csv", "3.csv"]
+
+
+def test_what_one_submission_makes_the_next_one_reads(service: FarService, here: Path) -> None:
+    """Each `bough submit` is a session of its own; the second one waits for the task of the first."""
+    service.far_executor("one")
+    service.bough("submit", "--into", "w", "--output", "x.txt", "--", "sleep 1; echo x > x.txt")
+    service.bough("submit", "--into", "w", "--output", "made", "--", "sleep 1; mkdir made; echo y > made/y.txt")
+    words = ["--input", "x.txt", "--input", "made", "--output", "all.txt"]
+    service.bough("submit", "--into", "w", "--wait", *words, "--", "cat x.txt made/y.txt > all.txt")
+    assert (here / "all.txt").read_text() == "x\ny\n"
+    missing = service.bough("submit", "--into", "w", "--input", "z.txt", "--", "cat z.txt", check=False)
+    assert "no task submitted before makes it" in missing.stderr
+    with open_session(service, "w") as s:
+        [task] = s.find("1")
+        assert s.command("cat {x:r}", x=task).result(60).stdout == "x\n"
 
 
 def test_files_of_a_feed_travel(service: FarService, here: Path) -> None:

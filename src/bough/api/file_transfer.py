@@ -192,6 +192,7 @@ class FileTransfer:
         self._pass_on = on_messages
         self._line = FileConnection(address)
         self.is_far = False  # the server does not see the directory of the session
+        self.left: set[int] = set()  # records whose files stay with the server
         self._run = 0  # of the workflow
         self._digests: dict[tuple[str, int, int, int], bytes] = {}  # of files as they were
         self._there: set[bytes] = set()  # contents that the server has
@@ -350,7 +351,7 @@ class FileTransfer:
                 failure = Failure(Cause.EXCEPTION, f"its result could not be brought back: {_text(error)}")
                 place = (outcome.record, outcome.start, outcome.stop, outcome.attempt)
                 return [TasksFailed(*place, failure, outcome.host)]
-        for detail in outcome.details if self.is_far else ():
+        for detail in outcome.details if self.is_far and outcome.record not in self.left else ():
             for output in detail.outputs:
                 hidden = hidden_path(output.path, outcome.record, detail.index, outcome.attempt)
                 try:
@@ -370,7 +371,8 @@ class FileTransfer:
             return False
         if isinstance(message.results, ResultFile) and not _is_here(message.results):
             return True
-        return self.is_far and any(
+        is_wanted = self.is_far and message.record not in self.left
+        return is_wanted and any(
             output.digest and output.kept for detail in message.details for output in detail.outputs
         )
 
