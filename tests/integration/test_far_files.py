@@ -446,6 +446,16 @@ def test_patterns_and_files_beside_the_text_travel(service: FarService, here: Pa
         many = s.sweep("cat one.txt > {n}.copy", bough.tie(n=[1, 2]), inputs=[second], outputs=["{n}.copy"])
         many.wait_all()
         assert second.result(60) is not None
+        (here / "logs/deep").mkdir(parents=True)
+        there = s.command(
+            "echo 1 > logs/deep/1.log", outputs=["logs/**/*.log", "logs/deep/*.log"]
+        )  # both folders are here
+        each = s.sweep(
+            "mkdir new{n}; echo {n} > new{n}/x; echo > logs/{n}", bough.tie(n=[1]), outputs=["new{n}/*", "logs/*"]
+        )
+        assert there.result(60)
+        assert each[0].result(60)
+        assert (here / "logs/deep/1.log").read_text() == (here / "new1/x").read_text() == "1\n"
         bad = s.command("true", outputs=["*.never"])
         with pytest.raises(TaskFailed, match=r"no new file matches"):
             bad.result(60)
