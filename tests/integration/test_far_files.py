@@ -316,6 +316,25 @@ def prints_much(number: int, fails: bool = False) -> int:
     return number
 
 
+@pytest.mark.parametrize("keep", [True, "later"])
+def test_a_program_that_was_made_can_be_run(service: FarService, here: Path, keep: bool | str) -> None:
+    service.far_executor("one")
+    (here / "kept").write_text("#!/bin/sh\n")
+    with open_session(service, "programs") as s:
+        text = "echo '#!/bin/sh' | tee {a:w} {b:w} > {c:w}; chmod 755 {a:w} {c:w}"
+        s.command(text, a="tool", b="text", c="kept", clash="overwrite", keep=keep).result(60)
+        far = s.host.transfer.is_far
+    assert {name: os.access(here / name, os.X_OK) for name in ("tool", "text", "kept")} == {
+        "tool": True,
+        "text": False,
+        "kept": True,
+    }
+    if far:
+        (here / "tool").unlink()
+        service.bough("fetch")
+        assert os.access(here / "tool", os.X_OK)
+
+
 def test_files_of_an_earlier_run_stay_where_they_are(service: FarService, here: Path) -> None:
     """What a found task had made is not brought: newer files may lie in its places."""
     service.far_executor("one")

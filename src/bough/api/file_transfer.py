@@ -405,6 +405,8 @@ def fetch(line: Asker, output: Output, path: str, hidden: str) -> bool:
         return _fetch_folder(line, output, path, hidden)
     with contextlib.suppress(OSError):
         if os.stat(path).st_size == output.size and digest_of(path) == output.digest:
+            if output.executable:
+                _allow_to_run(path)
             return False
     os.makedirs(os.path.dirname(path), exist_ok=True)
     digest, at = blake2b(digest_size=DIGEST), 0
@@ -421,12 +423,20 @@ def fetch(line: Asker, output: Output, path: str, hidden: str) -> bool:
             os.fsync(file.fileno())
         if digest.digest() != output.digest:
             raise StoreFailed("what arrived is not what was announced")
+        if output.executable:
+            _allow_to_run(hidden)
         os.replace(hidden, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(hidden)
         raise
     return True
+
+
+def _allow_to_run(path: str) -> None:
+    """Who may read a file may execute it."""
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    os.chmod(path, mode | (mode & 0o444) >> 2)
 
 
 def _fetch_folder(line: Asker, output: Output, path: str, hidden: str) -> bool:

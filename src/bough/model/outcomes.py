@@ -80,6 +80,7 @@ class Output(msgspec.Struct, frozen=True, array_like=True, gc=False):
     folder: bool = False  # a folder: its content is an archive, its size and time are those of all that is in it
     kept: bool = True  # False: it is temporary, stays where it was made, and goes with its last reader
     later: bool = False  # its task succeeded before it was safe: the executor writes it back with others
+    executable: bool = False  # a file of a sandbox, which its owner may execute
 
 
 class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -96,8 +96,8 @@ def _files(database: OpenDatabase, record: int, start: int, stop: int) -> Iterat
     assert database.server is not None
     for begin in range(start, stop, _AT_ONCE):
         end = min(stop, begin + _AT_ONCE)
-        for path, size, digest, folder in database.server.ask(questions.Files(RecordId(record), begin, end)):
-            yield Made("", path, size, 0, digest, folder)
+        for path, size, digest, folder, runs in database.server.ask(questions.Files(RecordId(record), begin, end)):
+            yield Made("", path, size, 0, digest, folder, executable=runs)
 
 
 class _Places:

@@ -190,7 +190,15 @@ class Sandbox:
     def outputs(self, made: list[MadeFile], times: list[int]) -> tuple[Output, ...]:
         """What is said of outputs that the server has."""
         return tuple(
-            Output(slot, one.path, one.size, time, one.digest, one.folder)
+            Output(
+                slot,
+                one.path,
+                one.size,
+                time,
+                one.digest,
+                one.folder,
+                executable=not one.folder and bool(one.mode & stat.S_IXUSR),
+            )
             for slot, one, time in zip(self._slots, made, times, strict=True)
         )
 
