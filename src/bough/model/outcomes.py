@@ -7,6 +7,7 @@ stays: stored pickles name `Detail`.
 from __future__ import annotations
 
 import enum
+from operator import add
 
 import msgspec
 
@@ -96,6 +97,9 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False):
     hits: Count = 0  # inputs that were in the cache of its host
     peer_hits: Count = 0  # inputs that came from peers, or from the shared store
     misses: Count = 0  # inputs of which the server sent something
+
+    def __add__(self, other: Staged) -> Staged:
+        return Staged(*map(add, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
 
 
 class Detail(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
