@@ -119,15 +119,28 @@ def test_a_chain_of_big_values_is_right(session: bough.Session) -> None:
     assert (task.result() == (array(1) + np.uint8(6)).astype(np.uint8)).all()
 
 
+def test_arrays_of_times_are_views(session: bough.Session) -> None:
+    times = np.arange(SIZE // 8).astype("datetime64[s]")
+
+    def later(times: Any) -> Any:
+        assert not times.flags.writeable
+        return times + np.timedelta64(1, "s")
+
+    found = session.submit(later, times).result()
+    assert (found == times + np.timedelta64(1, "s")).all()
+    assert not found.flags.writeable
+
+
 def test_frames_of_pandas_are_views(session: bough.Session) -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     frame = pandas.DataFrame({"a": np.arange(SIZE // 8), "b": np.arange(SIZE // 8) * 2.0})
+    frame["t"] = pandas.date_range("2000", periods=len(frame), freq="s")
 
-    def look(frame: Any) -> tuple[float, bool]:
-        return float(frame["b"].sum()), bool(frame["b"].to_numpy().flags.writeable)
+    def look(frame: Any) -> tuple[float, bool, bool]:
+        return float(frame["b"].sum()), *(bool(frame[name].to_numpy().flags.writeable) for name in "bt")
 
-    assert session.submit(look, frame).result() == (float(frame["b"].sum()), False)
-    found = session.submit(lambda x: x * 2, frame).result()
+    assert session.submit(look, frame).result() == (float(frame["b"].sum()), False, False)
+    found = session.submit(lambda x: x[["a", "b"]] * 2, frame).result()
     assert (found["b"] == frame["b"] * 2).all()
     assert not found["b"].to_numpy().flags.writeable
 

@@ -316,6 +316,37 @@ def prints_much(number: int, fails: bool = False) -> int:
     return number
 
 
+@pytest.mark.parametrize("keep", [True, "later"])
+def test_a_program_that_was_made_can_be_run(service: FarService, here: Path, keep: bool | str) -> None:
+    service.far_executor("one")
+    (here / "kept").write_text("#!/bin/sh\n")
+    with open_session(service, "programs") as s:
+        text = "echo '#!/bin/sh' | tee {a:w} {b:w} > {c:w}; chmod 755 {a:w} {c:w}"
+        s.command(text, a="tool", b="text", c="kept", clash="overwrite", keep=keep).result(60)
+        far = s.host.transfer.is_far
+    assert {name: os.access(here / name, os.X_OK) for name in ("tool", "text", "kept")} == {
+        "tool": True,
+        "text": False,
+        "kept": True,
+    }
+    if far:
+        (here / "tool").unlink()
+        service.bough("fetch")
+        assert os.access(here / "tool", os.X_OK)
+
+
+def test_files_of_an_earlier_run_stay_where_they_are(service: FarService, here: Path) -> None:
+    """What a found task had made is not brought: newer files may lie in its places."""
+    service.far_executor("one")
+    with open_session(service, "again") as s:
+        s.command("echo old > {o:w}", o="a.txt").result(60)
+    (here / "a.txt").write_text("mine\n")
+    with open_session(service, "again") as s:
+        [task] = s.find("1")
+        assert task.result(60).outputs == {"o": str(here / "a.txt")}
+    assert (here / "a.txt").read_text() == "mine\n"
+
+
 def test_what_a_function_printed_at_length_outlives_its_executor(service: FarService, here: Path) -> None:
     executor = service.far_executor("one")
     with open_session(service, "long") as s:
@@ -342,8 +373,27 @@ def test_a_command_that_is_submitted_by_hand_declares_files(service: FarService,
     (here / "data/a.csv").write_text("a\n")
     words = ["--input", "data/*.csv", "--output", "made", "--wait", "--", "mkdir made; cp data/a.csv made/"]
     service.bough("submit", *words)
-    service.bough("fetch")
-    assert (here / "made/a.csv").read_text() == "a\n"
+    assert (here / "made/a.csv").read_text() == "a\n"  # who waits has them
+    assert service.bough("fetch").stdout == "0 files fetched, 1 file there already\n"
+    each = ["--input", "data/a.csv", "--output", "{}.csv", "--array", "1-3", "--into", "many", "--wait"]
+    failed = service.bough("submit", *each, "--", "cp data/a.csv {}.csv; [ {} != 2 ]", check=False)
+    assert failed.returncode == 1
+    assert sorted(path.name for path in here.glob("*.csv")) == ["1.csv", "3.csv"]
+
+
+def test_what_one_submission_makes_the_next_one_reads(service: FarService, here: Path) -> None:
+    """Each `bough submit` is a session of its own; the second one waits for the task of the first."""
+    service.far_executor("one")
+    service.bough("submit", "--into", "w", "--output", "x.txt", "--", "sleep 1; echo x > x.txt")
+    service.bough("submit", "--into", "w", "--output", "made", "--", "sleep 1; mkdir made; echo y > made/y.txt")
+    words = ["--input", "x.txt", "--input", "made", "--output", "all.txt"]
+    service.bough("submit", "--into", "w", "--wait", *words, "--", "cat x.txt made/y.txt > all.txt")
+    assert (here / "all.txt").read_text() == "x\ny\n"
+    missing = service.bough("submit", "--into", "w", "--input", "z.txt", "--", "cat z.txt", check=False)
+    assert "no task submitted before makes it" in missing.stderr
+    with open_session(service, "w") as s:
+        [task] = s.find("1")
+        assert s.command("cat {x:r}", x=task).result(60).stdout == "x\n"
 
 
 def test_files_of_a_feed_travel(service: FarService, here: Path) -> None:
@@ -415,6 +465,16 @@ def test_patterns_and_files_beside_the_text_travel(service: FarService, here: Pa
         many = s.sweep("cat one.txt > {n}.copy", bough.tie(n=[1, 2]), inputs=[second], outputs=["{n}.copy"])
         many.wait_all()
         assert second.result(60) is not None
+        (here / "logs/deep").mkdir(parents=True)
+        there = s.command(
+            "echo 1 > logs/deep/1.log", outputs=["logs/**/*.log", "logs/deep/*.log"]
+        )  # both folders are here
+        each = s.sweep(
+            "mkdir new{n}; echo {n} > new{n}/x; echo > logs/{n}", bough.tie(n=[1]), outputs=["new{n}/*", "logs/*"]
+        )
+        assert there.result(60)
+        assert each[0].result(60)
+        assert (here / "logs/deep/1.log").read_text() == (here / "new1/x").read_text() == "1\n"
         bad = s.command("true", outputs=["*.never"])
         with pytest.raises(TaskFailed, match=r"no new file matches"):
             bad.result(60)

@@ -296,6 +296,19 @@ def test_a_workflow_five_times_as_big_as_the_disk_of_its_directory_runs(
     assert (small / "24.bin").stat().st_size == 4 * MB
 
 
+def test_temporary_files_wait_for_each_other_on_a_full_disk_of_the_directory(tiny: Path, tmp_path: Path) -> None:
+    """Many may be written at once, and a reader is behind each: what finds the disk full is tried again."""
+    with bough.Session(cores=3, store=tmp_path / "store", on_failure="ignore") as s:
+        text = f"head -c {3 * MB} /dev/zero > {{o:w}}"
+        made = [s.command(f"{text}; sleep 0.1", o=tiny / f"{number}.bin", keep=False) for number in range(8)]
+        read = [s.command("wc -c < {x:r}", x=one) for one in made]
+        assert [one.result(120).stdout.split() for one in read] == [[str(3 * MB)]] * 8
+        assert not list(tiny.iterdir())
+        kept = s.command(f"head -c {9 * MB} /dev/zero > {{o:w}}", o=tiny / "kept.bin")
+        assert "was full" in str(kept.exception(60))  # nothing of ours will make space for it
+        assert kept.attempts == 1
+
+
 @linked
 def test_a_workflow_five_times_as_big_as_the_disk_of_its_host_runs(site: Site, small: Path) -> None:
     site.service.executor(1, "--work", str(small), "--cache-size", "14MB")

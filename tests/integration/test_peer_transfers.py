@@ -427,6 +427,11 @@ def test_an_array_given_to_many_calls_travels_once_to_each_host_and_between_host
         assert s.options(resources={"h1": 1}).submit(_total, array, 0).result(120)[0] == float(array.sum())
     sent = farm.hosts.sent(0) - before
     assert sent < 2.6 * array.nbytes, sent  # the first array once, the changed one once
+    until(lambda: farm.sql("select id from staging where id % 1000 = 17"), "the row of the last call")
+    rows = staging(farm)  # of the first call at each host, and of those whose worker had let go of it
+    assert rows[0] == rows[-1] == (0, 0, array.nbytes)
+    assert rows[1:-1].count((0, array.nbytes, 0)) == 1
+    assert {*rows[1:-1]} <= {(0, array.nbytes, 0), (array.nbytes, 0, 0)}
 
 
 def test_an_array_given_to_many_elements_of_a_map_travels_once_to_each_host(farm: Farm) -> None:
@@ -445,5 +450,8 @@ def test_an_array_given_to_many_elements_of_a_map_travels_once_to_each_host(farm
             assert found == [(totals[more % 2] + more, False) for more in range(8)]
             found = here.map(_total, [shared] * 40, range(40), timeout=120).results()  # many elements of one page
             assert found == [(totals[0] + more, False) for more in range(40)]
+    counted = "select sum(from_origin) as origin, sum(from_peers) as peers, sum(stage_in) as seconds from staging"
+    until(lambda: farm.sql(counted)[0]["peers"], "the rows")
+    assert farm.sql(counted)[0]["origin"] == farm.sql(counted)[0]["peers"] == 2 * array.nbytes
     sent = farm.hosts.sent(0) - before
     assert sent < 2.6 * array.nbytes, sent  # each of the two once; the second host has them from the first

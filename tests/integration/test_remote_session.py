@@ -105,6 +105,22 @@ def test_a_session_of_a_service_does_what_an_embedded_one_does(service: Service,
     assert (here / ".bough" / "token").stat().st_mode & 0o777 == 0o600
 
 
+def test_work_of_an_earlier_run_is_found_with_its_results_and_outputs(service: Service, here: Path) -> None:
+    with open_session(service, "found") as s:
+        s.command("echo 7 > {o:w}", o="a.txt")
+        s.sweep("echo {n} > {o:w}", bough.tie(n=[1, 2]), o="{n}.txt")
+        s.submit(square, 3)
+    with open_session(service, "found") as s:
+        assert s.command("echo 8 > {o:w}", o="b.txt").result(60)
+        [command] = s.find("1")
+        assert command.state == "done"
+        assert command.result(60).outputs == {"o": str(here / "a.txt")}
+        assert [task.outputs["o"] for task in s.find("2")] == [str(here / "1.txt"), str(here / "2.txt")]
+        assert s.find("3")[0].result(60) == 9
+    with open_session(service, "other") as s, pytest.raises(UserError):
+        s.find("3")
+
+
 def test_a_failure_is_raised_and_what_depends_on_it_does_not_run(service: Service) -> None:
     with open_session(service, "failing") as s:
         bad = s.command("echo why >&2; exit 3")

@@ -55,6 +55,13 @@ class DeclaredFiles(NamedTuple):
     writes: bytes = b""  # of an array: digests of the paths it writes, stored before it is submitted
 
 
+class ThereMaker(NamedTuple):
+    """A task of the workflow that was there before this session joined it, and writes a file."""
+
+    dep: Dep
+    is_done: bool
+
+
 class _Writer(NamedTuple):
     record: RecordId
     element: int
@@ -68,12 +75,19 @@ class FileTable:
     """All declared reads and writes of a workflow. Methods may be called from any thread.
 
     `outputs` holds the outputs of arrays of earlier runs, `earlier` gives the other paths that earlier runs of
-    this workflow declared as outputs; it is asked once, and both only when an output's path already exists.
+    this workflow declared as outputs; it is asked once, and both only when an output's path already exists. `there`
+    tells of a file which task of a workflow that was joined writes it.
     """
 
-    def __init__(self, earlier: Callable[[], Iterable[str]] = tuple, outputs: Container[str] = ()) -> None:
+    def __init__(
+        self,
+        earlier: Callable[[], Iterable[str]] = tuple,
+        outputs: Container[str] = (),
+        there: Callable[[str], ThereMaker | None] | None = None,
+    ) -> None:
         self._earlier = earlier
         self._outputs = outputs
+        self._there = there
         self._ours: array[int] | None = None  # sorted hashes
         self._loose: dict[str, _Writer] = {}
         self._arrays: list[ArrayFiles] = []
@@ -227,8 +241,11 @@ class FileTable:
             if path != wanted:
                 renamed[wanted] = path
             writer = self._writer(path) or self._maker_of_folder(path)
+            there = self._there(path) if writer is None and self._there is not None else None
             if writer is not None:
                 deps[writer.dep()] = None
+            elif there is not None and not (there.is_done and disk.can_read(path)):
+                deps[there.dep] = None
             elif (is_url(path) and check_url(path)) or disk.can_read(path):
                 external[path] = None
             else:

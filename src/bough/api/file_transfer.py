@@ -192,6 +192,7 @@ class FileTransfer:
         self._pass_on = on_messages
         self._line = FileConnection(address)
         self.is_far = False  # the server does not see the directory of the session
+        self.left: set[int] = set()  # records whose files stay with the server
         self._run = 0  # of the workflow
         self._digests: dict[tuple[str, int, int, int], bytes] = {}  # of files as they were
         self._there: set[bytes] = set()  # contents that the server has
@@ -350,7 +351,7 @@ class FileTransfer:
                 failure = Failure(Cause.EXCEPTION, f"its result could not be brought back: {_text(error)}")
                 place = (outcome.record, outcome.start, outcome.stop, outcome.attempt)
                 return [TasksFailed(*place, failure, outcome.host)]
-        for detail in outcome.details if self.is_far else ():
+        for detail in outcome.details if self.is_far and outcome.record not in self.left else ():
             for output in detail.outputs:
                 hidden = hidden_path(output.path, outcome.record, detail.index, outcome.attempt)
                 try:
@@ -370,7 +371,8 @@ class FileTransfer:
             return False
         if isinstance(message.results, ResultFile) and not _is_here(message.results):
             return True
-        return self.is_far and any(
+        is_wanted = self.is_far and message.record not in self.left
+        return is_wanted and any(
             output.digest and output.kept for detail in message.details for output in detail.outputs
         )
 
@@ -403,6 +405,8 @@ def fetch(line: Asker, output: Output, path: str, hidden: str) -> bool:
         return _fetch_folder(line, output, path, hidden)
     with contextlib.suppress(OSError):
         if os.stat(path).st_size == output.size and digest_of(path) == output.digest:
+            if output.executable:
+                _allow_to_run(path)
             return False
     os.makedirs(os.path.dirname(path), exist_ok=True)
     digest, at = blake2b(digest_size=DIGEST), 0
@@ -419,12 +423,20 @@ def fetch(line: Asker, output: Output, path: str, hidden: str) -> bool:
             os.fsync(file.fileno())
         if digest.digest() != output.digest:
             raise StoreFailed("what arrived is not what was announced")
+        if output.executable:
+            _allow_to_run(hidden)
         os.replace(hidden, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(hidden)
         raise
     return True
+
+
+def _allow_to_run(path: str) -> None:
+    """Who may read a file may execute it."""
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    os.chmod(path, mode | (mode & 0o444) >> 2)
 
 
 def _fetch_folder(line: Asker, output: Output, path: str, hidden: str) -> bool:

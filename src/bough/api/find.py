@@ -12,9 +12,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, cast
 
 import msgspec
@@ -24,9 +25,10 @@ from bough.api.futures.array_view import ArrayView
 from bough.api.futures.elements import ArrayElements
 from bough.api.futures.progress import ASIDE, Progress
 from bough.api.futures.task import FINISHED, Task
-from bough.errors import StoreFailed, UnknownName
+from bough.errors import StoreFailed, UnknownName, UserError
 from bough.journal.codec import Unreadable, decode
 from bough.model.arrays.array_indices import positions
+from bough.model.commands.command import decode_call
 from bough.model.events.facts import ElementFailed, Fact, MemoLookedUp, Skipped, SpanEnded
 from bough.model.ids import RecordId
 from bough.model.outcomes import Cause, Detail, Failure
@@ -265,6 +267,7 @@ def _found(session: SessionLike, jobs: JobsQuery, text: str) -> Array:
     new = [row.id for row in found if row.id not in session.known]
     session.known.update((number, adopted[number]) for number in new)
     if new:
+        session.leave_files([row.id for row in found if row.run != session.welcome.run])
         session.ask(questions.Outcomes([(RecordId(number), 0) for number in new]))
         _await_ends(jobs, [(number, adopted[number]) for number in new])
     if len(found) == 1 and found[0].is_array:
@@ -303,16 +306,66 @@ def _adopted(session: SessionLike, row: Found) -> Task | ArrayElements:
     if there is not None:
         return there
     if row.is_array:
-        elements = ArrayElements(registry, row.id, row.length, name=row.name, group=ASIDE, is_command=row.is_command)
+        rows = RemoteRows(session, row.id, row.command) if row.is_command else None
+        elements = ArrayElements(
+            registry, row.id, row.length, name=row.name, group=ASIDE, is_command=row.is_command, rows=rows
+        )
         elements.indices = row.indices
         registry.arrays[row.id] = elements
         registry.progress.added(ASIDE, row.length)
         return elements
-    writes: dict[str, str] | None = {} if row.is_command else None
+    writes = RemoteWrites(session, row.id) if row.is_command else None
     command = row.command if row.is_command else ""
     task = registry.tasks[row.id] = Task(registry, row.id, row.name, ASIDE, command=command, writes=writes)
     registry.progress.added(ASIDE, 1)
     return task
+
+
+class RemoteWrites(Mapping[str, str]):
+    """The outputs that a loose command of a service declares, by slot; the service is asked when somebody looks."""
+
+    def __init__(self, session: SessionLike, record: int) -> None:
+        self._session = session
+        self._record = RecordId(record)
+
+    @cached_property
+    def _found(self) -> Mapping[str, str]:
+        try:
+            payload = self._session.ask(questions.Task(self._record))["payload"]
+            return decode_call(payload).writes if isinstance(payload, bytes) else {}
+        except UserError:  # it is not in memory any more: what it made is in the tables
+            return _made(RemoteJobsQuery(self._session), self._record, 0)
+
+    def __getitem__(self, slot: str) -> str:
+        return self._found[slot]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+class RemoteRows:
+    """The outputs of an array of commands at a service, as far as they were made."""
+
+    def __init__(self, session: SessionLike, record: int, command: str) -> None:
+        self._session = session
+        self._record = record
+        self._command = command
+
+    def text(self, index: int) -> str:
+        """The template of its commands."""
+        return self._command if index >= 0 else ""
+
+    def writes(self, index: int) -> dict[str, str]:
+        """The outputs that an element made."""
+        return _made(RemoteJobsQuery(self._session), self._record, index)
+
+
+def _made(jobs: JobsQuery, record: int, index: int) -> dict[str, str]:
+    rows = jobs.rows("select slot, path from files where id = ? and idx = ?", (record, index))
+    return {str(row["slot"]): str(row["path"]) for row in rows}
 
 
 class EarlierRuns:
@@ -336,8 +389,7 @@ class EarlierRuns:
 
     def writes(self, record: int, index: int) -> dict[str, str]:
         """Declared outputs that were made, by slot."""
-        rows = self._database.rows("select slot, path from files where id = ? and idx = ?", (record, index))
-        return {str(row["slot"]): self._places.now(str(row["path"])) for row in rows}
+        return {slot: self._places.now(path) for slot, path in _made(self._database, record, index).items()}
 
     def rows(self, record: int) -> EarlierRows:
         """The outputs of an array's elements, as far as they were made."""

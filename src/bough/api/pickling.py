@@ -35,7 +35,7 @@ from bough.api.memo.function_code import is_own
 from bough.errors import BoughError, InvalidWorkload, NotPicklable, SiteError
 from bough.model.blobs import blob_id
 from bough.model.ids import BlobId, MemoKey
-from bough.model.packed_values import split
+from bough.model.packed_values import dumps_times, holds_times, split
 from bough.model.refs import FormerUnpickler, load_pickle
 from bough.model.tasks import Page
 from bough.movers.value_files import joined_apart, left_unread, names_files
@@ -205,7 +205,7 @@ def _dumps(obj: object, apart: BuffersApart | None = None) -> bytes:
     for mark in _marks:
         if mark in data:
             return by_value(obj, apart)
-    return data
+    return dumps_times(obj, apart.begin()) if apart is not None and holds_times(data) else data
 
 
 def by_value(obj: object, apart: BuffersApart | None = None) -> bytes:

@@ -11,6 +11,7 @@ dots and doubled slashes have one.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import zlib
 from collections.abc import Iterable, Mapping
@@ -161,6 +162,13 @@ def is_pattern(path: str) -> bool:
     Brackets count only beside these: files are called `run[3].txt` more often than people mean a set of letters.
     """
     return ("*" in path or "?" in path) and not is_url(path)
+
+
+def pattern_folder(pattern: str) -> str:
+    """The folder in which all that matches an absolute pattern lies, as far as it has no stars itself."""
+    pieces = pattern.split("/")
+    known = itertools.takewhile(lambda piece: not any(letter in piece for letter in "*?["), pieces[:-1])
+    return "/".join(known) or "/"
 
 
 @functools.lru_cache(maxsize=1000)

@@ -7,6 +7,7 @@ stays: stored pickles name `Detail`.
 from __future__ import annotations
 
 import enum
+from operator import add
 
 import msgspec
 
@@ -80,6 +81,7 @@ class Output(msgspec.Struct, frozen=True, array_like=True, gc=False):
     folder: bool = False  # a folder: its content is an archive, its size and time are those of all that is in it
     kept: bool = True  # False: it is temporary, stays where it was made, and goes with its last reader
     later: bool = False  # its task succeeded before it was safe: the executor writes it back with others
+    executable: bool = False  # a file of a sandbox, which its owner may execute
 
 
 class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -95,6 +97,9 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False):
     hits: Count = 0  # inputs that were in the cache of its host
     peer_hits: Count = 0  # inputs that came from peers, or from the shared store
     misses: Count = 0  # inputs of which the server sent something
+
+    def __add__(self, other: Staged) -> Staged:
+        return Staged(*map(add, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
 
 
 class Detail(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):

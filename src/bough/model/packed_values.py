@@ -10,7 +10,12 @@ The name of this module stays: stored pickles name `joined`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copyreg
+import io
+import pickle
+import sys
+from collections.abc import Callable, Sequence
+from operator import methodcaller
 from pickle import PickleBuffer
 from typing import Any, Final
 
@@ -22,6 +27,7 @@ _BYTES: Final = b"\x8e"  # BINBYTES8: a length of 8 bytes, little-endian, and so
 _LENGTH: Final = 8
 _BEGIN: Final = b"\x80\x05cbough.model.packed_values\njoined\n("
 _END: Final = b"tR."  # TUPLE, REDUCE, STOP
+_TIMES: Final = (b"\x8c\x02M8", b"\x8c\x02m8")  # how NumPy's types of times and of spans of time are pickled
 MOST_BEGIN: Final = len(_BEGIN)  # bytes by which one is known
 
 Buffer = bytes | memoryview
@@ -60,6 +66,30 @@ class Apart:
     def size(self) -> int:
         """Bytes of all of them."""
         return sum(buffer.nbytes for buffer in self.buffers)
+
+
+def holds_times(data: bytes) -> bool:
+    """Whether a pickle may hold big arrays of times; see `dumps_times`."""
+    return len(data) >= APART and "numpy" in sys.modules and any(mark in data for mark in _TIMES)
+
+
+def dumps_times(value: object, take: Callable[[PickleBuffer], object]) -> bytes:
+    """Pickle so that `take` gets the buffers of big arrays of times, too.
+
+    These have none of their own: NumPy makes what they hold a part of the pickle. Here they travel as whole numbers.
+    """
+    with io.BytesIO() as file:
+        pickler = pickle.Pickler(file, 5, buffer_callback=take)
+        pickler.dispatch_table = {**copyreg.dispatch_table, sys.modules["numpy"].ndarray: _reduced}
+        pickler.dump(value)
+        return file.getvalue()
+
+
+def _reduced(array: Any) -> Any:
+    is_whole = array.flags.c_contiguous or array.flags.f_contiguous
+    if array.dtype.kind in "mM" and array.nbytes >= APART and is_whole:
+        return methodcaller("view", array.dtype), (array.view("i8"),)
+    return array.__reduce_ex__(5)
 
 
 def pieces(head: bytes, buffers: Sequence[Buffer]) -> list[Buffer]:

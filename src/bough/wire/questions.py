@@ -402,8 +402,11 @@ class Piece(Question[bytes], frozen=True, array_like=True, tag="piece"):
     offset: Count = 0
 
 
-class Files(Question[list[tuple[str, int, bytes, bool]]], frozen=True, array_like=True, tag="files"):
-    """Outputs of the elements [start, stop) of a record that the server keeps, as (path, size, digest, is a folder)."""
+class Files(Question[list[tuple[str, int, bytes, bool, bool]]], frozen=True, array_like=True, tag="files"):
+    """Outputs of the elements [start, stop) of a record that the server keeps.
+
+    As (path, size, digest, is a folder, may be executed).
+    """
 
     record: RecordId
     start: Index = 0

@@ -196,6 +196,20 @@ def test_calls_get_what_arrays_held_when_they_were_packed(values: ArgumentValues
     assert not args[1].flags.writeable
 
 
+def test_a_view_of_a_whole_array_stands_for_the_array(values: ArgumentValues, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written is kept as long as the array is there, and a view goes at once."""
+    numbers = np.arange(SIZE)
+    times = numbers.astype("datetime64[s]")
+    sources = []
+    keep = values.keep
+    monkeypatch.setattr(values, "keep", lambda view, source: sources.append(source) or keep(view, source))
+    with Packing(lambda: values) as packing:
+        pack_arguments((numbers.reshape(2, -1).T, times, numbers[: SIZE // 2]), {}, "f", packing)
+    assert sources[0] is numbers
+    assert sources[1] is times
+    assert sources[2] is not numbers
+
+
 def test_a_shared_value_lives_as_long_as_its_handle_and_its_tasks(values: ArgumentValues, place: Path) -> None:
     shared = Shared({"a": array(1), "b": [1, 2]}, lambda: values)
     with Packing(lambda: values) as packing:

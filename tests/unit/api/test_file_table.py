@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from bough.api.file_table import FileTable
+from bough.api.file_table import FileTable, ThereMaker
 from bough.errors import Clash as Taken
 from bough.errors import InvalidWorkload, UserError
 from bough.model.commands.command import CommandSettings, CommandTemplate, OnClash
@@ -29,6 +29,17 @@ def template(here, text, names, **derived):
     return CommandTemplate(
         CommandSettings(here), parse(text), tuple(names), {name: parse(value) for name, value in derived.items()}
     )
+
+
+def test_a_reader_waits_for_what_was_there_before(here):
+    there = {f"{here}/mid": ThereMaker(dep(3), is_done=False), f"{here}/in.txt": ThereMaker(dep(4), is_done=True)}
+    there[f"{here}/gone"] = ThereMaker(dep(5), is_done=True)
+    table = FileTable(there=there.get)
+    found = table.declare(7, "b", [f"{here}/mid", f"{here}/in.txt", f"{here}/gone"])
+    assert found.after == (dep(3), dep(5))
+    assert found.external == (f"{here}/in.txt",)  # it is made, and here
+    table.declare(8, "c", [], {"o": f"{here}/mid"})
+    assert table.declare(9, "d", [f"{here}/mid"]).after == (dep(8),)  # what this session submits comes first
 
 
 def test_a_reader_waits_for_the_writer(here):

@@ -7,8 +7,9 @@ from typing import cast
 import msgspec
 
 from bough.api.client.connection import Connection
+from bough.api.file_table import ThereMaker
 from bough.api.session.rejoin import ExistingRecord, ExistingWork, WorkflowContents
-from bough.model.ids import BlobId, MemoKey
+from bough.model.ids import BlobId, MemoKey, RecordId
 from bough.model.memo_keys import pages_digest
 from bough.model.tasks import Dep, On, Page
 
@@ -32,6 +33,19 @@ def number(found: ExistingRecord | None) -> int | None:
 def test_the_nth_of_identical_submissions_is_the_nth_that_is_there() -> None:
     stock = inventory(there(7), there(9))
     assert [number(stock.take_task(3, KEY, (), ())) for _ in range(3)] == [7, 9, None]
+
+
+def test_who_makes_a_file_or_its_folder() -> None:
+    stock = inventory(
+        there(7, state="done", writes=["/w/a"]),
+        there(8, state="running", writes=["/w/made"]),
+        there(9, state="failed", failed=True, writes=["/w/b"]),
+    )
+    assert stock.maker("/w/a") == ThereMaker(Dep(On.TASK, RecordId(7)), is_done=True)
+    assert stock.maker("/w/made/deep/x") == ThereMaker(Dep(On.TASK, RecordId(8)), is_done=False)
+    assert stock.maker("/w/b") is None
+    assert stock.maker("/w/c") is None
+    assert stock.maker("ftp://h/w/c") is None
 
 
 def test_key_group_and_dependencies_must_agree() -> None:

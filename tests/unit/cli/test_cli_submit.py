@@ -13,7 +13,7 @@ import pytest
 from cli_workshop import Workshop
 
 from bough.cli.commands.completion import commands
-from bough.cli.runs.command_texts import template
+from bough.cli.runs.command_texts import many_commands, template
 from bough.cli.runs.submit_files import SubmittedWork
 from bough.cli.targets.locate import ServerLocation, ServiceAddress, find_target
 from bough.errors import UserError
@@ -37,6 +37,19 @@ def test_only_our_places_are_filled_in() -> None:
 
 def test_words_are_quoted_around_the_slots() -> None:
     assert template(["echo", "a b", "<{}>", "{{}}", ""], ("index", "line"))[0] == "echo 'a b' '<'{line}'>' '{{}}' ''"
+
+
+def test_declared_files_have_the_slots_of_the_command(tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("a.txt\nb.txt\n")
+    files = {"inputs": ["{}"], "outputs": ["{.stem}.{index}", "{{}}", "${X}", "{other}"]}
+    many = many_commands(["sort {}"], None, str(lines), files)
+    assert many is not None
+    assert many.files == {"inputs": ["{line}"], "outputs": ["{line.stem}.{index}", "{{}}", "${X}", "{other}"]}
+    assert list(many.columns) == ["index", "line"]  # the number is needed for a file alone
+    numbered = many_commands(["sort"], "1-3", None, {"outputs": ["{}.txt"]})
+    assert numbered is not None
+    assert numbered.files == {"outputs": ["{index}.txt"]}
 
 
 @pytest.mark.parametrize("words", [["echo {indx}"], ["echo", "{indx}"], ["echo {} {index.x} {lin}"], ["awk {print}"]])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bough.model.packed_values import APART, Apart, is_split, pieces, split
+from bough.model.packed_values import APART, Apart, dumps_times, holds_times, is_split, pieces, split
 from bough.model.refs import load_pickle
 from bough.movers.mapped_memory import address_of
 
@@ -35,6 +35,33 @@ def test_only_big_buffers_lie_apart() -> None:
     head, buffers = packed([Block(bytearray(APART - 1)), Block(bytearray(APART)), Block(b"x" * APART)])
     assert [buffer.nbytes for buffer in buffers] == [APART, APART]
     assert len(head) < 2 * APART
+
+
+def test_arrays_of_times_lie_apart_as_well() -> None:
+    np = pytest.importorskip("numpy")
+    numbers = np.arange(APART)
+    times = numbers.astype("datetime64[s]")
+    swapped = numbers.astype(">M8[ms]").reshape(2, -1)
+    values = [
+        times,
+        numbers.astype("timedelta64[D]"),
+        swapped,
+        numbers,
+        times[:10],
+        np.array(["x"] * APART, object),
+    ]
+    assert holds_times(pickle.dumps(values, 5, buffer_callback=Apart().take))
+    apart = Apart()
+    head = dumps_times(values, apart.take)
+    assert len(apart.buffers) == 4
+    found = load_pickle(head, [one.toreadonly() for one in apart.buffers])
+    for value, there in zip(values, found, strict=True):
+        assert there.dtype == value.dtype
+        assert there.shape == value.shape
+        assert (there == value).all()
+    assert [one.flags.writeable for one in found] == [False] * 4 + [True] * 2
+    assert not holds_times(pickle.dumps(numbers[:10], 5))
+    assert not holds_times(bytes(2 * APART))
 
 
 @pytest.mark.parametrize("sizes", [(APART,), (APART + 1, APART + 7, APART), (APART + 64,) * 20])

@@ -13,7 +13,7 @@ is woken by it; `concurrent.futures.wait` and `as_completed`, which hold `_condi
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -178,7 +178,7 @@ class Task(Future[Any]):
         index: int = 0,
         array: Elements | None = None,
         command: str = "",
-        writes: dict[str, str] | None = None,
+        writes: Mapping[str, str] | None = None,
     ) -> None:
         self._registry = registry
         self._array = array

@@ -12,14 +12,20 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from bough.api.client.connection import Connection
 from bough.errors import BoughError
 from bough.model.events.news import Retry
+from bough.model.files import is_url
 from bough.model.ids import BlobId, MemoKey, RecordId
+from bough.model.states import TaskState
 from bough.model.tasks import Dep, On
+
+if TYPE_CHECKING:
+    from bough.api.file_table import ThereMaker
 
 _Signature = tuple[object, ...]
 _GATHER = 0.05  # seconds in which records to be asked about gather
@@ -53,7 +59,8 @@ class ExistingRecord(msgspec.Struct, frozen=True):
     open: bool = False
     failed: bool = False  # it ended, and not all of it is done
     command: str = ""
-    writes: tuple[str, ...] = ()
+    state: str = ""  # of a task: its word for people
+    writes: tuple[str, ...] = ()  # paths that a task declares
 
 
 class WorkflowContents(msgspec.Struct, frozen=True):
@@ -73,6 +80,7 @@ class ExistingWork:
         for record in contents.records:
             if record.key and not record.open:
                 self._waiting.setdefault(_signature(record), deque()).append(record)
+        self._makers: dict[str, ThereMaker] | None = None  # by path; made for the first that asks
         self._connection = connection
         self._asked: list[int] = []  # records to be asked about soon
         self._asking = threading.Lock()
@@ -80,6 +88,24 @@ class ExistingWork:
     def paths(self) -> list[str]:
         """The paths that its tasks write."""
         return [path for record in self._records.values() for path in record.writes]
+
+    def maker(self, path: str) -> ThereMaker | None:
+        """The task that writes a file, or a folder in which it lies; not one that ended without success."""
+        from bough.api.file_table import ThereMaker  # it asks, so that it is loaded
+
+        if self._makers is None:
+            self._makers = {
+                written: ThereMaker(Dep(On.TASK, record.id), is_done=record.state == TaskState.DONE.label)
+                for record in self._records.values()
+                if not record.failed
+                for written in record.writes
+            }
+        while path:
+            found = self._makers.get(path)
+            if found is not None or is_url(path):
+                return found
+            path = path.rpartition("/")[0]
+        return None
 
     def take_task(
         self, group: int, key: MemoKey, after: tuple[Dep, ...], inputs: tuple[Dep, ...]

@@ -190,6 +190,10 @@ class RemoteHost:
         """Give the server the contents of files; their digests, empty if it can read them itself."""
         return self.transfer.upload(paths, label)
 
+    def leave_files(self, records: Iterable[int]) -> None:
+        """What these tasks of earlier runs made is not brought: newer files may lie in its places."""
+        self.transfer.left.update(records)
+
     def _read_output(self, record: int, index: int, name: str, stream: Stream) -> bytes:
         """What a task wrote: from its file, where this process may read it, or through the server."""
         if self.is_near or self.keeps_arguments:

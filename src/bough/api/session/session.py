@@ -97,6 +97,9 @@ class Host(Protocol):
     def upload(self, paths: Iterable[str], label: str) -> dict[str, bytes]:
         """Give the server the contents of files; their digests, empty if it can read them itself."""
 
+    def leave_files(self, records: Iterable[int]) -> None:
+        """What these tasks of earlier runs made is not brought: newer files may lie in its places."""
+
     def argument_values(self) -> ArgumentValues | None:
         """Where the big buffers of arguments go, if the server is to keep them; None: into memory, or the store."""
 
@@ -696,7 +699,8 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         if self._files is None:
             from bough.api.file_table import EarlierOutputs, FileTable
 
-            self._files = FileTable(self._earlier_paths, EarlierOutputs(self.store, self.welcome.first_id))
+            there = self._existing.maker if self._existing is not None else None
+            self._files = FileTable(self._earlier_paths, EarlierOutputs(self.store, self.welcome.first_id), there)
         return self._files
 
     def packing(self) -> Packing:
@@ -842,6 +846,10 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
     def upload(self, paths: Iterable[str], label: str) -> dict[str, bytes]:
         """Give a service the contents of files; their digests, empty if it can read them itself."""
         return self.host.upload(paths, label)
+
+    def leave_files(self, records: Iterable[int]) -> None:
+        """What these tasks of earlier runs made is not brought: newer files may lie in its places."""
+        self.host.leave_files(records)
 
     def add_feed(self, feed: RunningFeed) -> None:
         """Remember a feed that must end before the session can."""

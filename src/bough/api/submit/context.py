@@ -127,6 +127,9 @@ class SessionLike(Protocol):
     def on_adopted(self, elements: ArrayElements) -> None:
         """An array of an earlier session is in the registry."""
 
+    def leave_files(self, records: Iterable[int]) -> None:
+        """What these tasks of earlier runs made is not brought: newer files may lie in its places."""
+
     def upload(self, paths: Iterable[str], label: str) -> dict[str, bytes]:
         """Give a service the contents of files; their digests, empty if it can read them itself."""
 

@@ -76,7 +76,7 @@ class Packing:
     def _take(self, buffer: PickleBuffer) -> bool:
         raw = raw_if_apart(buffer)
         if raw is not None:
-            self._found = [*self._found, (raw, memoryview(buffer).obj)]
+            self._found = [*self._found, (raw, _source(memoryview(buffer).obj))]
         return raw is None
 
     def packed(self, head: bytes) -> bytes:
@@ -191,6 +191,12 @@ class Shared:
 
     def __repr__(self) -> str:
         return f"<Shared {self.nbytes} bytes>"
+
+
+def _source(thing: Any) -> Any:
+    """What a buffer is of. A view of a whole array stands for the array, which is there when the view has gone."""
+    base: Any = getattr(thing, "base", None)
+    return base if type(base) is type(thing) and base.nbytes == thing.nbytes else thing
 
 
 def _itself(value: Any) -> Any:

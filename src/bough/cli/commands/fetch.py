@@ -1,21 +1,21 @@
 """`bough fetch`: bring outputs that a server keeps to their places, or to another folder.
 
-Where nothing is shared an attached session does that by itself; this is for sessions that left. Rule: a file appears
-whole or not at all, and one that is there with the same content is left alone.
+Where nothing is shared an attached session and `bough submit --wait` do that by themselves; this is for who left.
+Rule: a file appears whole or not at all, and one that is there with the same content is left alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from bough.api.file_transfer import fetch
 from bough.cli.option_values import count, path_name
 from bough.cli.output import Output
 from bough.cli.targets.jobs_database import OpenDatabase, Workflow, open_database
 from bough.cli.targets.locate import add_store_arguments
-from bough.cli.targets.selection import choose_run, pick, read_request
+from bough.cli.targets.selection import Selected, choose_run, pick, read_request
 from bough.errors import StoreFailed, UserError
 from bough.model.files import hidden_path, place_inside
 from bough.model.ids import RecordId
@@ -57,20 +57,29 @@ def run(args: argparse.Namespace, output: Output) -> int:
         if workflow is None:
             raise UserError(f"there is no run {run} any more")
         places = _Places(workflow, args.to)
-        done = []
-        for pick_ in pick(database, selectors, states, run):
-            for made in _files(database, pick_.id, pick_.first, pick_.last + 1):
-                path = places.of(made.path)
-                try:
-                    new = fetch(database.server, made, path, hidden_path(path, pick_.id, os.getpid(), 0))
-                except OSError as error:
-                    raise StoreFailed(f"{path} cannot be written: {error.strerror}") from error
-                done.append({"path": path, "size": made.size, "fetched": new})
+        done = bring(database, pick(database, selectors, states, run), places.of)
     fetched = sum(bool(one["fetched"]) for one in done)
     output.answer(
         done, lambda: [f"{counted(fetched, 'file')} fetched, {counted(len(done) - fetched, 'file')} there already"]
     )
     return 0
+
+
+def bring(
+    database: OpenDatabase, picks: Iterable[Selected], place_of: Callable[[str], str] = str
+) -> list[dict[str, object]]:
+    """Bring what tasks made and the server keeps to its places; the files, and whether each was not there."""
+    assert database.server is not None
+    done: list[dict[str, object]] = []
+    for one in picks:
+        for made in _files(database, one.id, one.first, one.last + 1):
+            path = place_of(made.path)
+            try:
+                new = fetch(database.server, made, path, hidden_path(path, one.id, os.getpid(), 0))
+            except OSError as error:
+                raise StoreFailed(f"{path} cannot be written: {error.strerror}") from error
+            done.append({"path": path, "size": made.size, "fetched": new})
+    return done
 
 
 def _read_words(args: argparse.Namespace, database: OpenDatabase) -> None:
@@ -87,8 +96,8 @@ def _files(database: OpenDatabase, record: int, start: int, stop: int) -> Iterat
     assert database.server is not None
     for begin in range(start, stop, _AT_ONCE):
         end = min(stop, begin + _AT_ONCE)
-        for path, size, digest, folder in database.server.ask(questions.Files(RecordId(record), begin, end)):
-            yield Made("", path, size, 0, digest, folder)
+        for path, size, digest, folder, runs in database.server.ask(questions.Files(RecordId(record), begin, end)):
+            yield Made("", path, size, 0, digest, folder, executable=runs)
 
 
 class _Places:

@@ -121,10 +121,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--environment", metavar="FILE", help="the archive of an environment, unpacked there and put first on PATH"
     )
     parser.add_argument(
-        "--input", action="append", metavar="PATH", help="a file, folder or pattern that it reads; more than once"
+        "--input",
+        action="append",
+        metavar="PATH",
+        help="a file, folder or pattern that it reads, with {} as in the command; more than once",
     )
     parser.add_argument(
-        "--output", action="append", metavar="PATH", help="a file, folder or pattern that it writes; more than once"
+        "--output",
+        action="append",
+        metavar="PATH",
+        help="a file, folder or pattern that it writes, as --input; more than once",
     )
     parser.add_argument("--priority", type=whole, metavar="N", help="higher goes first")
     parser.add_argument(
@@ -137,7 +143,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", metavar="PATH", help="the group it joins, such as align/sub; made if need be")
     parser.add_argument("--dry-run", action="store_true", help="show what a file would add or change, and do nothing")
     parser.add_argument(
-        "--wait", action="store_true", help="show progress until all of it has ended; the exit code is the command's"
+        "--wait",
+        action="store_true",
+        help="show progress until all of it has ended and its files are here; the exit code is the command's",
     )
     add_profile_argument(parser)
     add_server_argument(parser)
@@ -184,9 +192,12 @@ def submit_command(args: argparse.Namespace, words: Sequence[str]) -> SubmittedW
     if args.dry_run:
         raise UserError("--dry-run is for a file; a command is run as it stands")
     apply_profiles(args, "submit", "")
+    around = {keyword: value for name, keyword in _AROUND.items() if (value := getattr(args, name)) is not None}
+    files: dict[str, list[str]] = {one: around[one] for one in ("inputs", "outputs") if one in around}
+    many = many_commands(words, args.array, args.each_line, files)
     work = Work(
         command=one_command(words),
-        many=many_commands(words, args.array, args.each_line),
+        many=many,
         after=args.after or "",
         group=args.group or "",
         options={
@@ -198,14 +209,21 @@ def submit_command(args: argparse.Namespace, words: Sequence[str]) -> SubmittedW
         | ruled(args.monitor, args.rule, many=bool(args.array or args.each_line))
         | checkpointed(args.checkpoint, args.checkpoint_file),
         rule=args.rule or "",
-        around={keyword: value for name, keyword in _AROUND.items() if (value := getattr(args, name)) is not None},
+        around=around if many is None else {**around, **many.files},
     )
     read_around(work.around)
     read_options(DEFAULTS, work.options)  # what is wrong with them is said before there is a workflow
     with through_queue(args), open_workflow(args.server, args.into or WORKFLOW) as session:
         record, tasks = put(session, work)
         indices = work.many.indices if work.many is not None else ""
-        return SubmittedWork(session.name, session.welcome.run, [record] if tasks else [], tasks, indices=indices)
+        return SubmittedWork(
+            session.name,
+            session.welcome.run,
+            [record] if tasks else [],
+            tasks,
+            indices=indices,
+            is_far=not session.welcome.shared,
+        )
 
 
 # --- a file ---------------------------------------------------------------------------------------------
@@ -238,7 +256,8 @@ def submit_file(
             if args.dry_run:
                 return args, foresee(address, name or file.stem, steps, whole=file.is_whole)
             session, ids, amendment = hand_over(address, name or file.stem, steps, whole=file.is_whole)
-    submitted = SubmittedWork(session.name, session.welcome.run, list(ids), len(ids))
+    is_far = not session.welcome.shared
+    submitted = SubmittedWork(session.name, session.welcome.run, list(ids), len(ids), is_far=is_far)
     if amendment is not None:
         note = told(session.name, amendment)
         submitted = msgspec.structs.replace(submitted, amended=amendment.as_json(), note=note)

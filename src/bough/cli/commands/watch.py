@@ -118,7 +118,7 @@ def _has_ended(database: OpenDatabase, run: int) -> bool:
 
 
 def wait_for(args: argparse.Namespace, submitted: SubmittedWork, output: Output, *, is_command: bool = False) -> int:
-    """Wait for what was submitted under a display; the exit code says whether all of it succeeded.
+    """Wait for what was submitted, and for its files, under a display; the exit code says whether all of it succeeded.
 
     `is_command`: what was submitted is a single command, and the exit code is its own.
     """
@@ -148,6 +148,10 @@ def wait_for(args: argparse.Namespace, submitted: SubmittedWork, output: Output,
         # at the service that has it, and not in a store of the same name that a run left in this folder
         server = ServiceAddress(args.server or os.environ.get("BOUGH_SERVER") or "")
         retry_while_away(lambda: open_place(server), look)
+        if submitted.is_far and submitted.ids:
+            retry_while_away(
+                lambda: open_place(server, acts=True), lambda database: _bring(database, chosen, submitted)
+            )
     seconds = time.monotonic() - begun
     code = 0 if counts["done"] == counts.total() else own
     if args.json:
@@ -157,6 +161,14 @@ def wait_for(args: argparse.Namespace, submitted: SubmittedWork, output: Output,
     elif not args.quiet:
         print(summary(counts, 0, show_seconds(seconds)), file=sys.stderr)
     return code
+
+
+def _bring(database: OpenDatabase, chosen: Sequence[Selector], submitted: SubmittedWork) -> bool:
+    """Bring what the tasks made to its places: the server does not see these."""
+    from bough.cli.commands.fetch import bring  # only who waits for far tasks needs it
+
+    bring(database, pick(database, chosen, frozenset(), submitted.run))
+    return True
 
 
 def _own_code(database: OpenDatabase, record: int) -> int:

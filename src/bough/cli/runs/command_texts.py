@@ -38,6 +38,7 @@ class ManyCommands(msgspec.Struct, frozen=True):
     columns: Mapping[str, Sequence[Any]]  # those that it uses
     is_numbered: bool  # the numbers were asked for: $BOUGH_INDEX is one
     indices: str = ""  # as they were written; of lines their numbers, from 1
+    files: Mapping[str, Sequence[str]] = {}  # that each declares, by option, as templates over the columns
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -55,8 +56,13 @@ def one_command(words: Sequence[str]) -> str | list[str]:
     return words[0] if len(words) == 1 else list(words)
 
 
-def many_commands(words: Sequence[str], array: str | None, each_line: str | None) -> ManyCommands | None:
-    """What `--array` and `--each-line` make of a command; None: it is a single one."""
+def many_commands(
+    words: Sequence[str],
+    array: str | None,
+    each_line: str | None,
+    files: Mapping[str, Sequence[str]] | None = None,
+) -> ManyCommands | None:
+    """What `--array` and `--each-line` make of a command, and of files that it declares; None: it is a single one."""
     if array and each_line:
         raise UserError("--array and --each-line exclude each other; give one")
     if not array and not each_line:
@@ -66,8 +72,12 @@ def many_commands(words: Sequence[str], array: str | None, each_line: str | None
     parts = read_indices(array) if array else (range(1, len(lines) + 1),)
     columns: dict[str, Sequence[Any]] = {"index": Ranges(*parts)} | ({"line": lines} if lines else {})
     text, used = template(words, tuple(columns))
+    declared = {
+        option: [_path_template(path, tuple(columns), used) for path in paths]
+        for option, paths in (files or {}).items()
+    }
     taken = {name: columns[name] for name in columns if name in used or not lines}
-    return ManyCommands(text, taken, not lines, show_indices(parts))
+    return ManyCommands(text, taken, not lines, show_indices(parts), declared)
 
 
 def template(words: Sequence[str], names: Sequence[str]) -> tuple[str, set[str]]:
@@ -100,6 +110,19 @@ def _word(word: str, names: Sequence[str], used: set[str], *, is_text: bool) -> 
             parts.append(_slot(token, names, used))
     literal(kept + word[end:])
     return "".join(parts) or ("" if is_text else "''")
+
+
+def _path_template(path: str, names: Sequence[str], used: set[str]) -> str:
+    """A declared file with slots as the command has them; other braces are part of its name."""
+
+    def slot(token: re.Match[str]) -> str:
+        name = token["name"] or names[-1]
+        if token[0].startswith(("$", "{{")) or name not in names:
+            return token[0]
+        used.add(name)
+        return f"{{{name}{token['rest']}}}"
+
+    return _TOKEN.sub(slot, path)
 
 
 def _slot(token: re.Match[str], names: Sequence[str], used: set[str]) -> str:

@@ -63,6 +63,7 @@ class SubmittedWork(msgspec.Struct, frozen=True, omit_defaults=True):
     amended: dict[str, object] | None = None  # what is different, if the workflow was running already
     note: str = ""  # and that in a line
     indices: str = ""  # of an array, as they were written
+    is_far: bool = False  # the server does not see the directory: what tasks make has to be fetched
 
     @property
     def ids(self) -> list[int]:
@@ -86,7 +87,7 @@ class SubmittedWork(msgspec.Struct, frozen=True, omit_defaults=True):
     def as_json(self) -> dict[str, object]:
         """The object that `--json` prints."""
         found: dict[str, object] = msgspec.to_builtins(self)
-        for hidden in ("note", "records"):
+        for hidden in ("note", "records", "is_far"):
             found.pop(hidden, None)
         return {"workflow": self.workflow, "run": self.run, "ids": self.ids, **found}
 
@@ -248,7 +249,8 @@ def run_detached(address: str, name: str, path: str, args: Sequence[str]) -> Sub
     if not sessions:
         raise UserError(f"{path} opened no session; there is nothing to submit")
     last = sessions[-1]
-    return SubmittedWork(last.name, last.welcome.run, last.submitted(), sum(last.progress.counts().values()))
+    tasks = sum(last.progress.counts().values())
+    return SubmittedWork(last.name, last.welcome.run, last.submitted(), tasks, is_far=not last.welcome.shared)
 
 
 def submit_or_amend(

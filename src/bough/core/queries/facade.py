@@ -140,6 +140,11 @@ class Queries:
         found = self._find(record)
         return found.group.workflow.run if found is not None else None
 
+    def find_workflow(self, record: int) -> WorkflowInfo | None:
+        """The workflow of a record, also of one in a copy that is looked at; None: it is not known."""
+        found = self._find(record)
+        return as_workflow(found.group.workflow) if found is not None else None
+
     def group_of(self, record: int) -> GroupInfo | None:
         """The group that a record is in."""
         found = self._state.records.get(record)

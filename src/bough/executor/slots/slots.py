@@ -610,6 +610,8 @@ class Slots:
     def _for_want_of_space(self, slot: WorkerSlot, news: WorkFailed) -> Failure:
         """Make space where a task had none; if that cannot help, this host is too small for it."""
         failure, detail = news.failure, news.detail
+        if detail is not None and detail.staged is None:
+            return failure  # in the submitter's directory, where others make space
         began = detail.started if detail is not None else 0.0
         alone = not any(other.held for other in self._slots.values() if other is not slot)
         shortage = self._staging.make_space(slot, (news.span, news.index), began, alone=alone)

@@ -34,7 +34,7 @@ from bough.executor.worker_protocol import (
 from bough.model.checkpoints import VARIABLE
 from bough.model.events.news import WorkReturned
 from bough.model.ids import SpanId
-from bough.model.outcomes import Detail, Failure, ResultFile, Stream
+from bough.model.outcomes import Detail, Failure, ResultFile, Staged, Stream
 from bough.movers.kept_maps import kept_maps
 from bough.movers.value_files import forget_recent
 from bough.wire.executor_messages import RunSpan
@@ -61,6 +61,7 @@ class FunctionRunner:
         self._previous: tuple[SpanId, Any] | None = None  # the loose run that has just succeeded, and its value
         self._made: list[Any] = []  # the value of the element that was run last, if it succeeded
         self.loading = 0  # the element whose arguments are unpickled now
+        self._staged: dict[int, Staged] = {}  # what moving big arguments took, by the element that they came with
         self._home = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def run(self, number: int, run: RunSpan, *, watched: list[str] | None = None) -> None:
@@ -71,6 +72,7 @@ class FunctionRunner:
         if run.after_span and (previous is None or previous[0] != run.after_span):
             self._reports.say(WorkReturned(run.span, run.start, run.stop))
             self._reports.say(WorkerDone(number))
+            self._staged.clear()
             return
         self._clear_up(run)
         name = f"{run.record}-{run.attempt}-{run.span}"
@@ -93,8 +95,14 @@ class FunctionRunner:
             self._run_calls(function, calls, progress, run)
             if self._made and (run.chained or not (run.is_array or run.batch)):
                 self._previous = (run.last, self._made.pop())
+        self._staged.clear()
         self._reports.end(WorkerDone(number))
         self._let_go_of_big()
+
+    def was_staged(self, element: int, staged: Staged) -> None:
+        """Big arguments of an element, or of all in its page, were brought."""
+        before = self._staged.get(element)
+        self._staged[element] = staged if before is None else before + staged
 
     def _clear_up(self, run: RunSpan) -> None:
         """Leave nothing of what ran before to the next run."""
@@ -125,7 +133,14 @@ class FunctionRunner:
     def _run_calls(self, function: Any, calls: list[Any], progress: SpanProgress, run: RunSpan) -> None:
         if run.chained:
             self._run_chain(function, calls[0], progress, run)
-        elif run.limits.timeout or run.limits.memory or run.attempt > 1 or self._watched is not None or run.checkpoint:
+        elif (
+            run.limits.timeout
+            or run.limits.memory
+            or run.attempt > 1
+            or self._watched is not None
+            or run.checkpoint
+            or self._staged
+        ):
             self._run_watched(function, calls, progress, run)
         else:
             self._run_all(function, calls, progress, run.start)
@@ -169,13 +184,15 @@ class FunctionRunner:
         done_at = time.perf_counter()
         if isinstance(verdict, Failure):
             out, err = self._take(index)
-            self._reports.fail(index, verdict, Detail(index, stdout=out, stderr=err))
+            staged = self._staged.pop(index, None)
+            self._reports.fail(index, verdict, Detail(index, stdout=out, stderr=err, staged=staged))
             return
         if verdict is not None:
             out, err = self._take(index)
-            progress.details.append(Detail(index, stdout=out, stderr=err, ended_by=verdict.ended_by))
+            staged = self._staged.pop(index, None)
+            progress.details.append(Detail(index, stdout=out, stderr=err, ended_by=verdict.ended_by, staged=staged))
             value = verdict
-        elif self._streams.grown():
+        elif self._streams.grown() or index in self._staged:
             self._printed(index, progress)
         self._made = [value]
         progress.results.append(value)
@@ -210,7 +227,7 @@ class FunctionRunner:
             except BaseException as error:  # noqa: BLE001 -- as above
                 self._failed(index, error, item)
                 break
-            if wrote[0]:
+            if wrote[0] or index in self._staged:
                 self._printed(index, progress)
             append(value)
             progress.done_at = clock()
@@ -250,7 +267,8 @@ class FunctionRunner:
         out, err = self._take(index) if printed else (None, None)
         if err:
             failure = replace(failure, stderr=self._streams.error_tail(err))
-        detail = Detail(index, stdout=out, stderr=err) if out or err else None
+        staged = self._staged.pop(index, None)
+        detail = Detail(index, stdout=out, stderr=err, staged=staged) if out or err or staged else None
         self._reports.fail(index, failure, detail)
 
     def _take(self, index: int) -> tuple[Stream | None, Stream | None]:
@@ -273,8 +291,9 @@ class FunctionRunner:
 
     def _printed(self, index: int, progress: SpanProgress) -> None:
         out, err = self._take(index)
-        if out or err:
-            progress.details.append(Detail(index, stdout=out, stderr=err))
+        staged = self._staged.pop(index, None)
+        if out or err or staged:
+            progress.details.append(Detail(index, stdout=out, stderr=err, staged=staged))
 
 
 def _show_checkpoint(path: str) -> None:

@@ -27,7 +27,7 @@ from bough.executor.worker.exception_packing import RemoteTraceback, pack_except
 from bough.model.commands.command import CommandTemplate, decode_template
 from bough.model.ids import BlobId
 from bough.model.outcomes import Cause, Failure, ResultFile, Results
-from bough.model.packed_values import Apart, pieces
+from bough.model.packed_values import Apart, dumps_times, holds_times, pieces
 from bough.model.refs import SIMPLE, Call, load_pickle, unpack_call
 from bough.movers.result_memory import put_in_memory
 from bough.movers.value_files import pickle_in, read_value, write_file
@@ -262,7 +262,10 @@ def _packed(value: object, apart: Apart | None) -> bytes:
     except BaseException:  # noqa: BLE001 -- reasons are many; cloudpickle's own error is the one that counts
         data = b""
     if data and b"__main__" not in data:
-        return data
+        if apart is None or not holds_times(data):
+            return data
+        apart.buffers.clear()
+        return dumps_times(value, apart.take)
     import cloudpickle
 
     if apart is not None:

@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
@@ -25,7 +26,16 @@ from bough.executor.worker.function_runner import FunctionRunner
 from bough.executor.worker.output_streams import Streams
 from bough.executor.worker.serialisation import Blobs, paths_of, with_paths
 from bough.executor.worker.worker_channel import WorkerContext, WorkerInbox, WorkerReports
-from bough.executor.worker_protocol import GROUP, HANDOVER, INDEX, InputsStaged, StageInputs, WorkerDone, WorkerSpan
+from bough.executor.worker_protocol import (
+    GROUP,
+    HANDOVER,
+    INDEX,
+    Answer,
+    InputsStaged,
+    StageInputs,
+    WorkerDone,
+    WorkerSpan,
+)
 from bough.model.events.news import WorkFailed
 from bough.model.ids import BlobId
 from bough.model.outcomes import Cause, Failure
@@ -137,9 +147,7 @@ class _Worker:
         paths = paths_of(hand.run)
         if not paths:
             return hand.run
-        self._reports.say(StageInputs(hand.number, hand.run.span, hand.run.start, paths))
-        self._reports.flush()
-        answer = self._inbox.answer(hand.number, hand.run.start)
+        answer = self._stage(hand, hand.run.start, paths)
         if isinstance(answer, InputsStaged) and not answer.error:
             return with_paths(hand.run, answer.files)
         if isinstance(answer, InputsStaged):
@@ -151,15 +159,25 @@ class _Worker:
 
     def _bring_buffers(self, paths: list[str]) -> dict[str, str]:
         """Have buffers brought that arguments name by their digests, while these are unpickled; where they lie."""
-        hand, element = self._hand, self._functions.loading
+        hand = self._hand
         assert hand is not None
-        self._reports.say(StageInputs(hand.number, hand.run.span, element, paths))
-        self._reports.flush()
-        answer = self._inbox.answer(hand.number, element)
+        answer = self._stage(hand, self._functions.loading, paths)
         if isinstance(answer, InputsStaged) and not answer.error:
             return answer.files
         why = answer.error if isinstance(answer, InputsStaged) else "the task was stopped"
         raise OSError(errno.EIO, f"a part of the arguments cannot be brought: {why}")
+
+    def _stage(self, hand: WorkerSpan, element: int, paths: list[str]) -> Answer | None:
+        """Have big arguments of a function brought; what that took is told with its end."""
+        begun = time.perf_counter()
+        self._reports.say(StageInputs(hand.number, hand.run.span, element, paths))
+        self._reports.flush()
+        answer = self._inbox.answer(hand.number, element)
+        if isinstance(answer, InputsStaged) and not answer.error:
+            self._functions.was_staged(
+                element, msgspec.structs.replace(answer.moved, stage_in=time.perf_counter() - begun)
+            )
+        return answer
 
     def _commands(self) -> CommandRunner:
         if self._command_runner is None:

@@ -73,6 +73,7 @@ class CommandSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     teardown: str = ""  # shell text that runs after it, on its host, however it ended
     environment: str = ""  # the archive of an environment, absolute: unpacked on its host and put first on PATH
     playpen: bool = False  # it runs in a folder of its own, which is deleted; see `Transfer`
+    folders: tuple[str, ...] = ()  # of patterns of outputs, absolute: they were there, so a sandbox has them, too
 
 
 class CommandCall(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -719,8 +719,8 @@ class FileRequests:
             raise UserError(f"a piece is named by a digest of {DIGEST} bytes, or by the path of a result")
         return await self._files.read(question.digest, question.offset, PIECE)
 
-    async def _outputs(self, question: questions.Files) -> list[tuple[str, int, bytes, bool]]:
-        """Outputs of elements [start, stop) of a record that the server keeps, as (path, size, digest, is a folder)."""
+    async def _outputs(self, question: questions.Files) -> list[tuple[str, int, bytes, bool, bool]]:
+        """Outputs of elements [start, stop) of a record that the server keeps."""
         if not self._shell.queries.can_find(question.record):
             raise UserError(f"there is no task {number_of(question.record)}")
         stop = min(question.stop, question.start + _MOST_FILES)
@@ -731,7 +731,8 @@ class FileRequests:
         for made in found:
             if made.later and not self._files.has(made.digest):
                 await self._is_in_place(run, made)
-        return [(made.path, made.size, made.digest, made.folder) for made in found if made.digest and made.kept]
+        kept = [made for made in found if made.digest and made.kept]
+        return [(made.path, made.size, made.digest, made.folder, made.executable) for made in kept]
 
 
 class _Upload:

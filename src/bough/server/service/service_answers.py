@@ -88,11 +88,17 @@ class ServiceAnswers(Answers):
 
     def _tell_outcomes(self, deferred: DeferredRequest[questions.Outcomes]) -> None:
         """Answer how many records are known, then tell of everything among them that has ended."""
-        client, run_of = deferred.client, self._queries.find_run
-        runs = [(record, first, run_of(record)) for record, first in deferred.question.records]
-        own = [(record, first) for record, first, run in runs if run is not None and client.run in {0, run}]
+        client = deferred.client
+        own = [(record, first) for record, first in deferred.question.records if self._may_hear(client, record)]
         deferred.answer(len(own))
         self._tell(client, self._outcomes(own), lambda: self._workflows.let_close(client.run))
+
+    def _may_hear(self, client: ClientPeer, record: RecordId) -> bool:
+        """Whether a client is told how a task ended: one of its own workflow, of this run or an earlier one."""
+        of, own = self._queries.find_workflow(record), self._queries.workflow(client.run)
+        if of is None or not client.run:
+            return of is not None
+        return own is not None and (of.run == own.run or (of.name, of.user) == (own.name, own.user))
 
     def _tell(self, client: ClientPeer, messages: Iterator[Message], then: Callable[[], None]) -> None:
         try:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 Text = str | Sequence[object]  # a command line, or its words
 Shell = bool | str | Sequence[str] | None
 Stdin = str | bytes | os.PathLike[str] | object | None
+_NO_OUTPUT = "declares no output by name; files that match patterns are given by their paths"
 Files = Iterable[Any] | str | os.PathLike[str] | object | None  # what `inputs` and `outputs` take
 
 
@@ -228,7 +229,7 @@ class CommandPlan:
                 tasks = value.tasks() if isinstance(value, Array) else [value]
                 made = [path for task in tasks for path in task.outputs.values()]
                 if not made:
-                    raise InvalidWorkload("inputs holds a task that declares no output")
+                    raise InvalidWorkload(f"inputs holds a task that {_NO_OUTPUT}")
                 for path in made:
                     self._put_beside("inputs", self.path_of(path, "inputs"), space)
                 continue
@@ -315,7 +316,7 @@ class CommandPlan:
         if _is_task(value):
             outputs = value.outputs
             if len(outputs) != 1:
-                have = f"has outputs {', '.join(outputs)}: give task.outputs[...]" if outputs else "declares no output"
+                have = f"has outputs {', '.join(outputs)}: give task.outputs[...]" if outputs else _NO_OUTPUT
                 raise InvalidWorkload(f"the task given for {name} {have}")
             self.tasks.append(value)
             value = next(iter(outputs.values()))

@@ -41,6 +41,7 @@ from bough.model.blobs import blob_id
 from bough.model.bounds import check_path, shown
 from bough.model.commands.command import (
     CommandCall,
+    CommandSettings,
     CommandTemplate,
     OnClash,
     TemplateSlot,
@@ -50,7 +51,7 @@ from bough.model.commands.command import (
 )
 from bough.model.commands.rendering import render_row, row_files, row_patterns
 from bough.model.commands.template import BUILT_IN, is_template, parse
-from bough.model.files import is_url, pack_manifest, site_file
+from bough.model.files import is_url, pack_manifest, pattern_folder, site_file
 from bough.model.ids import DIGEST_SIZE, BlobId, GroupId, MemoKey, RecordId, number_of
 from bough.model.spaces import Tie
 from bough.model.tasks import Dep, Kind, TaskExtras, TaskSpec
@@ -290,6 +291,10 @@ def submit_sweep(
     record = session.new_record()
     label = f"{name or 'array'} {number_of(record)}"
     clash = read_clash(how["clash"])
+    if session.is_remote and planned.template.outputs:
+        patterns = (pattern for row in planned.rows for pattern in row_patterns(planned.template, row))
+        settings_there = _with_folders(planned.template.settings, patterns)
+        planned = planned._replace(template=replace(planned.template, settings=settings_there))
     body, blob = template_blob(planned.template)
     declared = session.files.declare_array(record, label, planned.template, planned.rows, clash=clash)
     try:
@@ -552,7 +557,15 @@ def call_with_files(session: SessionLike, planned: PlannedCommand, declared: Dec
         call = planned.completed(render_row(planned.template, planned.row, late=True), declared.renamed)
     sent = session.upload(declared.external, label)
     paths = (declared.renamed.get(path, path) for path in planned.reads)
+    call = replace(call, settings=_with_folders(call.settings, call.patterns))
     return replace(call, reads={path: sent.get(path, b"") for path in paths}, folders=folders_sent(sent))
+
+
+def _with_folders(settings: CommandSettings, patterns: Iterable[str]) -> CommandSettings:
+    """The settings with those folders of patterns of outputs that are there: a sandbox is to have them, too."""
+    folders = dict.fromkeys(map(pattern_folder, patterns))
+    there = tuple(folder for folder in folders if folder != "/" and os.path.isdir(folder))
+    return replace(settings, folders=there) if there else settings
 
 
 def packed_files(

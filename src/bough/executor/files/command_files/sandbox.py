@@ -26,7 +26,7 @@ from bough.executor.host.disk_space_wait import is_full
 from bough.executor.host.processes import Unstartable
 from bough.folder_state import folder_state
 from bough.model.commands.command import CommandCall, Part, TemplateSlot
-from bough.model.files import OUTSIDE, absolute, is_url, leads_outside, place_inside
+from bough.model.files import OUTSIDE, absolute, is_url, leads_outside, pattern_folder, place_inside
 from bough.model.outcomes import Output, Staged, kept_time
 from bough.movers.folder_archive import BadArchive, PackedFolder, UnpackableFolder, pack_file, unpack_file
 from bough.movers.local import digest_of, put
@@ -61,6 +61,8 @@ class Sandbox:
         self._cwd = call.settings.cwd
         self.writes = call.writes  # at the submitter
         self.reads = list(call.reads)
+        folders = dict.fromkeys(map(pattern_folder, call.patterns))
+        self._folders = [self.place(one) for one in folders if one in call.settings.folders]
         self._archives: list[str] = []  # of outputs that are folders
         self._slots: list[str] = []  # of what was made
         try:
@@ -111,7 +113,8 @@ class Sandbox:
             os.makedirs(self.root, mode=0o700)
             for path in sorted(folders, key=len):  # before what else lies in them
                 self._unpack(files[path], self.place(path))
-            os.makedirs(self.call.settings.cwd, mode=0o700, exist_ok=True)
+            for folder in (self.call.settings.cwd, *self._folders):
+                os.makedirs(folder, mode=0o700, exist_ok=True)
             for path, content in files.items():
                 if path not in folders:
                     self._put(content, self.place(path))
@@ -187,7 +190,15 @@ class Sandbox:
     def outputs(self, made: list[MadeFile], times: list[int]) -> tuple[Output, ...]:
         """What is said of outputs that the server has."""
         return tuple(
-            Output(slot, one.path, one.size, time, one.digest, one.folder)
+            Output(
+                slot,
+                one.path,
+                one.size,
+                time,
+                one.digest,
+                one.folder,
+                executable=not one.folder and bool(one.mode & stat.S_IXUSR),
+            )
             for slot, one, time in zip(self._slots, made, times, strict=True)
         )
 

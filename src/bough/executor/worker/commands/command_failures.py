@@ -5,6 +5,7 @@ Rule: what may be the site's doing, and not the command's, says so: it is tried 
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from typing import Final
@@ -58,6 +59,16 @@ def for_want_of_space(failure: Failure, folder: str) -> Failure:
     if failure.cause not in OF_DISK or not lacks_space(folder):
         return failure
     return Failure(Cause.NO_SPACE, f"the disk of {folder} was full: {failure.message}")
+
+
+def of_full_folder(failure: Failure, folder: str, tail: str) -> Failure:
+    """A failure in the submitter's directory as it is meant; `folder`: whose disk is full; `tail`: of standard error.
+
+    The disk may have space again by now, because another command has ended: what it said then counts as well.
+    """
+    if failure.cause not in OF_DISK or not (folder or os.strerror(errno.ENOSPC) in tail):
+        return failure
+    return Failure(Cause.NO_SPACE, failure.message if folder else f"{failure.message}; a disk was full")
 
 
 def with_stderr(failure: Failure, tail: str) -> Failure:

@@ -35,6 +35,7 @@ from bough.executor.worker.commands.command_failures import (
     failure_of,
     for_want_of_space,
     not_started,
+    of_full_folder,
     unstartable,
     with_stderr,
 )
@@ -81,6 +82,7 @@ _RESET = [int(number) for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGI
 _PATH = os.fsencode(os.defpath)
 _IMPOSSIBLE = frozenset((errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST))  # no host has a file of such a name
 _CHECKPOINT = VARIABLE.encode()
+_TRIES = 12  # attempts at a full disk of the submitter's; the waits between them come to two and a half minutes
 _AHEAD = 16  # rows that are filled in together: between programs the code for it has left the processor's cache
 
 
@@ -428,10 +430,8 @@ class CommandRunner:
             self._hear_verdict(number, index)
         out, err = self._streams.take()
         failure = self._judge(status, outputs) if status or outputs or waiting.end or self._urls else None
-        if failure and sandbox:
-            failure = for_want_of_space(failure, sandbox.root)
-        if failure and failure.cause in {Cause.EXIT, Cause.SIGNAL, Cause.TIMEOUT, Cause.MEMORY, Cause.MISSING_OUTPUT}:
-            failure = with_stderr(failure, self._streams.error_tail(err))
+        if failure:
+            failure = self._as_meant(run, failure, sandbox, outputs, self._streams.error_tail(err))
         out, err = self._keep_streams(number, run, index, out, err)
         if survived:
             self._streams.seal()
@@ -455,6 +455,21 @@ class CommandRunner:
             staged=sandbox.staged if sandbox else self._staged,
         )
         self._tell(run, index, failure, detail, sandbox)
+
+    def _as_meant(
+        self, run: RunSpan, failure: Failure, sandbox: Sandbox | None, outputs: Outputs | None, tail: str
+    ) -> Failure:
+        """A failure with what the command wrote last; a full disk may be the reason.
+
+        In the submitter's directory that counts for commands of which all that they write is temporary: it goes with
+        its last reader, and so does what others like them wrote, so there will be space.
+        """
+        if sandbox:
+            failure = for_want_of_space(failure, sandbox.root)
+        elif outputs and not run.limits.keep and run.attempt < _TRIES and self._staged is None:
+            failure = of_full_folder(failure, outputs.full_folder(), tail)
+        has_ended = failure.cause in {Cause.EXIT, Cause.SIGNAL, Cause.TIMEOUT, Cause.MEMORY, Cause.MISSING_OUTPUT}
+        return with_stderr(failure, tail) if has_ended else failure
 
     def _outputs_of(self, run: RunSpan, index: int, call: CommandCall, sandbox: Sandbox | None) -> Outputs | None:
         """What looks after the outputs of a command; None: it declares none."""
