@@ -25,7 +25,7 @@ from bough.model.ids import ExecutorId
 from bough.transport.tls import fingerprint_of, new_certificate, server_context
 from bough.wire.file_messages import PeerHint
 from bough.wire.framing import frame
-from bough.wire.peer_messages import MOST_STREAMS, ContentComes, make_ticket
+from bough.wire.peer_messages import _SKEW, MOST_STREAMS, ContentComes, make_ticket
 
 SECRET, SIZE = b"s" * 32, 9 << 20
 DATA = os.urandom(SIZE)
@@ -105,8 +105,8 @@ class Host:
         arriving.add(data)
         assert arriving.finish()
 
-    def hint(self, number: int = 1) -> PeerHint:
-        end = time.time() + 600
+    def hint(self, number: int = 1, seconds: float = 600) -> PeerHint:
+        end = time.time() + seconds
         ticket = make_ticket(SECRET, DIGEST, 2, end)
         return PeerHint(ExecutorId(number), "127.0.0.1", self.line.port, self.fingerprint, end, ticket)
 
@@ -310,6 +310,54 @@ def test_a_disk_that_takes_nothing_more_ends_all_streams(hosts: Callable[..., Ho
         time.sleep(0.05)
 
 
+def test_what_is_read_in_ranges_when_the_ticket_ends_comes_to_its_end(
+    hosts: Callable[..., Host], reader: PeerReader
+) -> None:
+    host, got = hosts("slow"), bytearray()
+    host.fill()
+    hint, waited = host.hint(seconds=1.0 - _SKEW), threading.Event()
+
+    def meets(_: int) -> None:
+        if sum(host.line.passed) > SIZE // 2 and not waited.is_set():
+            time.sleep(max(0.0, hint.until + _SKEW + 0.1 - time.time()))
+            waited.set()
+
+    host.line.meets = meets
+    reader.read(hint, DIGEST, RangePlan(0, SIZE, got.extend))
+    assert waited.is_set()
+    assert bytes(got) == DATA
+    with pytest.raises(PeerFailure, match="ticket"):  # it is no use for another reading
+        read(reader, host, hint)
+
+
+def test_what_is_read_in_ranges_counts_as_read_once(hosts: Callable[..., Host], reader: PeerReader) -> None:
+    host = hosts("counted")
+    host.fill()
+    slowly(host.line, 1 << 18)
+    reader.read(host.hint(), DIGEST, RangePlan(0, SIZE, lambda _: None))
+    host.cache.contents()
+    assert 1 <= host.cache._ledger.entries[DIGEST].uses <= peer_streams.STREAMS  # they may begin at once
+
+
+def test_a_host_that_takes_no_more_threads_reads_over_one_connection(
+    hosts: Callable[..., Host], reader: PeerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, start = hosts("crowded"), threading.Thread.start
+    host.fill()
+
+    for most in (0, 1):
+
+        def begin(thread: threading.Thread, most: int = most) -> None:
+            if "PeerStreams" in repr(thread._target) and thread._args[0] >= most:  # type: ignore[attr-defined]
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        got = bytearray()
+        monkeypatch.setattr(threading.Thread, "start", begin)
+        reader.read(host.hint(), DIGEST, RangePlan(0, SIZE, got.extend))
+        assert bytes(got) == DATA
+
+
 def test_a_connection_is_closed_by_the_thread_that_reads_from_it(
     hosts: Callable[..., Host], reader: PeerReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,9 +405,9 @@ def test_connections_to_peers_that_are_not_read_from_any_more_are_closed(
     assert [place[1] for place in reader._idle] == [other.line.port]
 
 
-def read(reader: PeerReader, host: Host) -> None:
+def read(reader: PeerReader, host: Host, hint: PeerHint | None = None) -> None:
     """The last bytes of what a host has, over one connection."""
-    reader.read(host.hint(), DIGEST, RangePlan(SIZE - 1000, SIZE, lambda _: None))
+    reader.read(hint or host.hint(), DIGEST, RangePlan(SIZE - 1000, SIZE, lambda _: None))
 
 
 def test_a_kept_connection_that_the_peer_has_ended_is_not_used(hosts: Callable[..., Host], reader: PeerReader) -> None:

@@ -105,18 +105,18 @@ class CacheLedger:
         """A content has come."""
         self._append(self._ADDED, digest, size)
 
-    def used(self, digest: bytes) -> None:
-        """A content was used."""
-        self._append(self._USED, digest)
+    def used(self, digest: bytes, times: int = 1) -> None:
+        """A content was used; 0 times: it still is."""
+        self._append(self._USED, digest, times=times)
 
     def removed(self, digest: bytes) -> None:
         """A content is not there any more."""
         self._append(self._REMOVED, digest)
 
-    def _append(self, kind: int, digest: bytes, size: int = 0) -> None:
+    def _append(self, kind: int, digest: bytes, size: int = 0, times: int = 1) -> None:
         """Write a record; one that cannot be written is not missed."""
         with self._lock, contextlib.suppress(OSError):
-            os.write(self._open(), self._RECORD.pack(kind, 1, size, time.time(), digest))
+            os.write(self._open(), self._RECORD.pack(kind, times, size, time.time(), digest))
 
     def _open(self) -> int:
         """The file that has the name now: somebody may have written a shorter one, or removed all."""
@@ -247,9 +247,9 @@ class HostCache:
         self._ledger.read()
         return {digest: entry.size for digest, entry in self._ledger.entries.items()}
 
-    def used(self, digest: bytes) -> None:
-        """A content was read."""
-        self._ledger.used(digest)
+    def used(self, digest: bytes, times: int = 1) -> None:
+        """A content was read; 0 times: it still is."""
+        self._ledger.used(digest, times)
 
     def drop(self, digest: bytes) -> None:
         """A content is not what it should be, or not there: forget it."""

@@ -2,8 +2,9 @@
 
 A content that is still coming is served as it comes, so that a file which many want goes along a chain at the speed of
 one copy. Rules: nothing is given without a ticket, and to a bounded number of readers at a time; the streams of one
-transfer count as one reader. A reader that takes nothing for a while is given up. Of the connections over which nothing
-is served, the one that was silent for longest gives way to a new one when there are too many.
+transfer count as one reader, its ranges as one reading, and it may go on when its ticket ends. A reader that takes
+nothing for a while is given up. Of the connections over which nothing is served, the one that was silent for longest
+gives way to a new one when there are too many.
 """
 
 from __future__ import annotations
@@ -71,12 +72,21 @@ class ReaderPlaces:
         return True
 
     def _has_room(self, reader: object) -> bool:
+        self._forget_old()
         if reader in self._streams:
             return self._streams[reader] < MOST_STREAMS
+        return len(self._streams) < self._readers
+
+    def _forget_old(self) -> None:
         now = time.monotonic()
         for other in [other for other, since in self._since.items() if now - since > _BETWEEN]:
             del self._since[other], self._streams[other]
-        return len(self._streams) < self._readers
+
+    def has(self, reader: object) -> bool:
+        """Whether a reader is served, or was a moment ago."""
+        with self._changed:
+            self._forget_old()
+            return reader in self._streams
 
     def leave(self, reader: object, *, keep: bool) -> None:
         """A stream less; `keep`: the reader's place is kept a moment for its next range."""
@@ -191,15 +201,16 @@ class PeerServer:
 
     def _answer(self, line: ssl.SSLSocket, ask: AskContent) -> bool:
         """Whether the reader may ask again."""
-        if not is_admitted(self._secret, ask, time.time()):
+        places, place, now = self._places, (ask.reader, ask.digest, ask.transfer or object()), time.time()
+        goes_on = places.has(place)
+        if not is_admitted(self._secret, ask, min(now, ask.until) if goes_on else now):
             line.sendall(frame(ContentComes("the ticket is not valid")))
             return False
-        places, place = self._places, (ask.reader, ask.digest, ask.transfer or object())
         if not places.take(place, _EXPECTED):
             line.sendall(frame(ContentComes("it serves as many as it may")))
             return True
         try:
-            number = self._open(ask.digest)
+            number = self._open(ask.digest, uses=0 if goes_on else 1)
             if number < 0:
                 line.sendall(frame(ContentComes("it does not have the content")))
                 return True
@@ -211,14 +222,14 @@ class PeerServer:
         finally:
             places.leave(place, keep=bool(ask.transfer))
 
-    def _open(self, digest: bytes) -> int:
+    def _open(self, digest: bytes, *, uses: int) -> int:
         """The content, or as much of it as there is; it may be about to come."""
         until = time.monotonic() + _EXPECTED
         while True:
             if self._cache.has(digest):
                 with contextlib.suppress(OSError):
                     number = os.open(self._cache.path(digest), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-                    self._cache.used(digest)
+                    self._cache.used(digest, uses)
                     return number
             for path in (f"{self._cache.pins}/{digest.hex()}", part_path(self._cache.folder, digest)):
                 with contextlib.suppress(OSError):

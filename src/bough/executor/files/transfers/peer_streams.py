@@ -133,7 +133,15 @@ class PeerStreams:
     def _begin(self, line: ssl.SSLSocket | None) -> None:
         with self._news:
             number, self._begun, self._running = self._begun, self._begun + 1, self._running + 1
-        threading.Thread(target=self._run, args=(number, line), daemon=True).start()
+        try:
+            threading.Thread(target=self._run, args=(number, line), daemon=True).start()
+        except RuntimeError:  # the host takes no more threads now: the first stream needs none, others are done without
+            if line is not None:
+                self._run(number, line)
+                return
+            with self._news:
+                self._running -= 1
+                self._news.notify_all()
 
     def _run(self, number: int, line: ssl.SSLSocket | None) -> None:
         """A stream, in a thread of its own. The line of the first one is the caller's, as long as it is of use."""
@@ -145,9 +153,11 @@ class PeerStreams:
         except PeerUnreached:
             pass  # it takes no more connections: those that there are do
         except PeerFailure as failure:
-            self._failure = self._failure or failure
+            with self._news:
+                self._failure = self._failure or failure
         except BaseException as failure:  # noqa: BLE001 -- the caller raises it
-            self._failure, self._is_over = failure, True
+            with self._news:
+                self._failure, self._is_over = failure, True
         finally:
             with self._news:
                 self._running = 0 if self._is_over else self._running - 1
