@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from bough.model.ids import ExecutorId, Seconds
 from bough.movers.peer_directory import SHUNNED, UNREACHED, Reader
+from bough.movers.spread_plan import ORIGIN
 from bough.server.turns.shell import Shell
 from bough.wire.file_messages import MOST_FAILED, FailedPeer, NamePeers, PeerHint, PeersNamed
 
@@ -45,8 +46,8 @@ class RelaySources:
         return executor in self._relays
 
     def relay_of(self, source: ExecutorId) -> ExecutorId:
-        """Behind which relay a source is; others are who they are."""
-        return self._relay_of.get(source, source)
+        """Behind which relay a source is; others are who they are, whatever a relay said before they came."""
+        return source if source in self._shell.peers.executors else self._relay_of.get(source, source)
 
     def gone(self, executor: ExecutorId) -> None:
         """An executor disconnected."""
@@ -88,7 +89,7 @@ class RelaySources:
 
     def _known(self, relay: ExecutorId, hint: PeerHint) -> PeerHint:
         """A hint of a relay. What it says of others than those behind it would be said of them: it is the relay's."""
-        if hint.executor == relay or hint.executor in self._shell.peers.executors:
+        if hint.executor in (relay, ORIGIN) or hint.executor in self._shell.peers.executors:
             return replace(hint, executor=relay)
         if len(self._relay_of) >= _MOST_KNOWN:
             self._relay_of.clear()
