@@ -28,6 +28,7 @@ from bough.wire.peer_messages import MOST_STREAMS, AskContent, ContentComes, is_
 
 _EXPECTED: Final = 5.0  # seconds that a content may be awaited that is not there
 _POLL: Final = 0.005  # seconds between looks at a content that grows
+_TRANSFERS: Final = 1000  # that are known to be under way
 _EVICTED: Final = 4096  # contents that are remembered to have been given up
 _CHUNK: Final = 1 << 18
 _BACKLOG: Final = 64
@@ -72,21 +73,12 @@ class ReaderPlaces:
         return True
 
     def _has_room(self, reader: object) -> bool:
-        self._forget_old()
         if reader in self._streams:
             return self._streams[reader] < MOST_STREAMS
-        return len(self._streams) < self._readers
-
-    def _forget_old(self) -> None:
         now = time.monotonic()
         for other in [other for other, since in self._since.items() if now - since > _BETWEEN]:
             del self._since[other], self._streams[other]
-
-    def has(self, reader: object) -> bool:
-        """Whether a reader is served, or was a moment ago."""
-        with self._changed:
-            self._forget_old()
-            return reader in self._streams
+        return len(self._streams) < self._readers
 
     def leave(self, reader: object, *, keep: bool) -> None:
         """A stream less; `keep`: the reader's place is kept a moment for its next range."""
@@ -98,6 +90,27 @@ class ReaderPlaces:
                 else:
                     del self._streams[reader]
             self._changed.notify_all()
+
+
+class ServedTransfers:
+    """Those of which a range was asked for of late. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._asked: dict[object, float] = {}  # when last, the longest ago first
+        self._lock = threading.Lock()
+
+    def has(self, transfer: object) -> bool:
+        """Whether it is one."""
+        with self._lock:
+            return time.monotonic() - self._asked.get(transfer, -IDLE) < IDLE
+
+    def asks(self, transfer: object) -> None:
+        """One more range of it, or the first."""
+        with self._lock:
+            self._asked.pop(transfer, None)
+            if len(self._asked) >= _TRANSFERS:
+                del self._asked[next(iter(self._asked))]
+            self._asked[transfer] = time.monotonic()
 
 
 class PeerServer:
@@ -113,6 +126,7 @@ class PeerServer:
         self._context: ssl.SSLContext | None = None
         self._secret = b""
         self._places = ReaderPlaces(1)
+        self._transfers = ServedTransfers()
         self._lines = threading.BoundedSemaphore(1)
         self._silent: dict[ssl.SSLSocket, None] = {}  # connections that wait to be asked, the longest first
         self._silent_lock = threading.Lock()
@@ -202,10 +216,12 @@ class PeerServer:
     def _answer(self, line: ssl.SSLSocket, ask: AskContent) -> bool:
         """Whether the reader may ask again."""
         places, place, now = self._places, (ask.reader, ask.digest, ask.transfer or object()), time.time()
-        goes_on = places.has(place)
+        goes_on = self._transfers.has(place)
         if not is_admitted(self._secret, ask, min(now, ask.until) if goes_on else now):
             line.sendall(frame(ContentComes("the ticket is not valid")))
             return False
+        if ask.transfer:
+            self._transfers.asks(place)
         if not places.take(place, _EXPECTED):
             line.sendall(frame(ContentComes("it serves as many as it may")))
             return True
