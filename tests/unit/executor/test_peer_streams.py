@@ -25,7 +25,7 @@ from bough.model.ids import ExecutorId
 from bough.transport.tls import fingerprint_of, new_certificate, server_context
 from bough.wire.file_messages import PeerHint
 from bough.wire.framing import frame
-from bough.wire.peer_messages import _SKEW, MOST_STREAMS, ContentComes, make_ticket
+from bough.wire.peer_messages import _SKEW, MOST_STREAMS, AskContent, ContentComes, make_ticket
 
 SECRET, SIZE = b"s" * 32, 9 << 20
 DATA = os.urandom(SIZE)
@@ -293,6 +293,54 @@ def test_a_content_that_is_still_coming_is_passed_on_as_it_comes(
     assert bytes(got) == DATA
 
 
+def test_a_range_that_has_not_come_yet_is_waited_for_and_one_that_was_cut_off_is_not(
+    hosts: Callable[..., Host], reader: PeerReader
+) -> None:
+    host, got = hosts("behind"), bytearray()
+    arriving = host.cache.receive(DIGEST, SIZE)
+    assert arriving is not None
+    plan = RangePlan(0, SIZE, got.extend)
+    failed: list[PeerFailure] = []
+
+    def read_on() -> None:
+        try:
+            reader.read(host.hint(), DIGEST, plan)
+        except PeerFailure as failure:
+            failed.append(failure)
+
+    reading = threading.Thread(target=read_on)
+    reading.start()
+    streams = host.server._places._streams
+    for number in range(1, 8):  # slower than the streams ask for it
+        arriving.add(DATA[(number - 1) << 16 : number << 16])
+        time.sleep(0.05)
+    await_that(lambda: sum(streams.values()) >= peer_streams.STREAMS)
+    arriving.restart()
+    await_that(lambda: not any(streams.values()))
+    reading.join(DEADLINE)
+    assert failed
+    arriving.add(DATA)
+    assert arriving.finish()
+    reader.read(host.hint(), DIGEST, plan)
+    assert bytes(got) == DATA
+
+
+def test_who_hangs_up_while_he_waits_for_what_comes_keeps_no_place(
+    hosts: Callable[..., Host], reader: PeerReader
+) -> None:
+    host = hosts("waits", readers=1)
+    arriving = host.cache.receive(DIGEST, SIZE)
+    assert arriving is not None
+    arriving.add(DATA[:1000])
+    line = reader._connect(host.hint())
+    hint = host.hint()
+    line.sendall(frame(AskContent(DIGEST, SIZE // 2, 1000, ExecutorId(2), hint.until, hint.ticket)))
+    await_that(lambda: bool(host.server._places._streams))
+    line.close()
+    await_that(lambda: not host.server._places._streams)
+    arriving.drop()
+
+
 def test_a_disk_that_takes_nothing_more_ends_all_streams(hosts: Callable[..., Host], reader: PeerReader) -> None:
     host, got = hosts("full"), bytearray()
     host.fill()
@@ -381,13 +429,13 @@ def test_a_connection_is_closed_by_the_thread_that_reads_from_it(
         reader.read(host.hint(), DIGEST, RangePlan(0, SIZE, lambda _: None))
     assert lines[0].fileno() >= 0  # else its number may be another file's, from which that thread reads
     goes_on.set()
-    await_closed(lines[0])
+    await_that(lambda: lines[0].fileno() < 0)
 
 
-def await_closed(line: socket.socket) -> None:
+def await_that(holds: Callable[[], bool]) -> None:
     until = time.monotonic() + DEADLINE
-    while line.fileno() >= 0:
-        assert time.monotonic() < until, "it is not closed"
+    while not holds():
+        assert time.monotonic() < until
         time.sleep(0.01)
 
 

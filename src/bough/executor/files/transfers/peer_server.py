@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import select
 import socket
 import ssl
 import stat
@@ -33,6 +34,7 @@ _EVICTED: Final = 4096  # contents that are remembered to have been given up
 _CHUNK: Final = 1 << 18
 _BACKLOG: Final = 64
 _CLOSED: Final = frozenset({errno.EBADF, errno.EINVAL})
+_LEFT: Final = getattr(select, "POLLRDHUP", 0)  # of Linux; that a connection broke is said in any case
 _GIVES_WAY: Final = 1.0  # seconds for which a new connection waits for another one to end
 _BETWEEN: Final = 1.0  # seconds for which a transfer keeps its place between two ranges
 
@@ -258,8 +260,11 @@ class PeerServer:
             time.sleep(4 * _POLL)
 
     def _send(self, line: ssl.SSLSocket, number: int, ask: AskContent) -> bool:
-        """Send what is asked for as it is there; False: the content went away, or does not grow."""
-        at, end = ask.offset, ask.offset + ask.length
+        """Send what is asked for as it is there; False: the content went away, or does not grow.
+
+        One that is still coming may not have come as far as where the range begins.
+        """
+        at, end, there = ask.offset, ask.offset + ask.length, 0
         buffer = bytearray(min(_CHUNK, max(1, ask.length)))
         view, grown = memoryview(buffer), time.monotonic()
         while at < end:
@@ -267,13 +272,27 @@ class PeerServer:
             if count:
                 line.sendall(view[:count])
                 at, grown = at + count, time.monotonic()
+                there = at
                 continue
             state = os.fstat(number)
             is_whole = not state.st_mode & stat.S_IWUSR  # it grows no more
-            if not state.st_nlink or state.st_size < at + is_whole or time.monotonic() - grown > STALL:
+            if not state.st_nlink or state.st_size < there or (is_whole and state.st_size <= at):
+                return False
+            if state.st_size > there:
+                there, grown = state.st_size, time.monotonic()
+            elif time.monotonic() - grown > STALL:
+                return False
+            if _has_left(line):  # it has it from elsewhere, and others may have its place
                 return False
             time.sleep(_POLL)
         return True
+
+
+def _has_left(line: socket.socket) -> bool:
+    """Whether a reader has hung up."""
+    poll = select.poll()
+    poll.register(line, _LEFT)
+    return bool(poll.poll(0))
 
 
 def _fill(line: ssl.SSLSocket, part: memoryview) -> None:
