@@ -325,6 +325,28 @@ def test_a_range_that_has_not_come_yet_is_waited_for_and_one_that_was_cut_off_is
     assert bytes(got) == DATA
 
 
+def test_streams_that_wait_for_a_slow_source_are_kept_and_all_that_it_has_comes(
+    hosts: Callable[..., Host], reader: PeerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_streams, "_STANDS_STILL", 0.3)
+    host, got = hosts("slow"), bytearray()
+    arriving = host.cache.receive(DIGEST, SIZE)
+    assert arriving is not None
+    plan = RangePlan(0, SIZE, got.extend)
+    reading = threading.Thread(target=reader.read, args=(host.hint(), DIGEST, plan), daemon=True)
+    reading.start()
+    for _ in range(20):  # the streams wait for what lies some seconds ahead
+        arriving.add(DATA[arriving.written :][: 1 << 16])
+        time.sleep(0.1)
+    await_that(lambda: plan.complete == arriving.written or not reading.is_alive())
+    assert reading.is_alive()
+    assert sum(host.server._places._streams.values()) >= peer_streams.STREAMS
+    arriving.add(DATA[arriving.written :])
+    assert arriving.finish()
+    reading.join(DEADLINE)
+    assert bytes(got) == DATA
+
+
 def test_who_hangs_up_while_he_waits_for_what_comes_keeps_no_place(
     hosts: Callable[..., Host], reader: PeerReader
 ) -> None:
