@@ -22,6 +22,7 @@ from bough.executor.files.transfers.peer_server import PeerServer, ReaderPlaces,
 from bough.executor.files.transfers.peer_streams import PeerStreams
 from bough.executor.files.transfers.range_plan import RangePlan
 from bough.model.ids import ExecutorId
+from bough.movers.peer_directory import UNREACHED
 from bough.transport.tls import fingerprint_of, new_certificate, server_context
 from bough.wire.file_messages import PeerHint
 from bough.wire.framing import frame
@@ -528,6 +529,20 @@ def test_who_could_not_take_a_connection_takes_the_next(
     read(reader, host)
     first.shutdown(socket.SHUT_RDWR)
     first.close()
+
+
+def test_what_the_reader_lacks_itself_is_not_said_of_the_peer(
+    hosts: Callable[..., Host], reader: PeerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lack(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    host = hosts("fine")
+    monkeypatch.setattr(socket, "create_connection", lack)
+    with pytest.raises(PeerFailure, match="Too many open files") as failed:
+        read(reader, host)
+    assert not isinstance(failed.value, PeerUnreached)
+    assert UNREACHED not in str(failed.value)
 
 
 def test_who_becomes_somebody_else_counts_its_connections_right(hosts: Callable[..., Host], reader: PeerReader) -> None:
