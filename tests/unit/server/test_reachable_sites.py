@@ -199,6 +199,24 @@ def test_a_relay_whose_door_failed_or_that_says_nothing_is_no_source(
     assert len(relay.asked) == 1
 
 
+def test_who_does_not_answer_holds_up_one_reader_and_not_all_that_come(
+    sites: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_sources, "_ANSWER", 0.01)
+    relay = Relay(sites)
+    for late in (False, True):
+        relay.answers = False
+        assert sites.hints(1) == sites.hints(2) == set()
+        assert len(relay.asked) == 1
+        relay.answers = True
+        if late:  # it speaks again
+            sites.sources.named(relay.peer, PeersNamed(relay.asked[0].request))
+        else:
+            sites.now += 61.0
+        assert sites.hints(1) == {901, 902, 3}
+        relay.asked.clear()
+
+
 def test_what_members_gave_and_what_was_wrong_with_it_is_the_relays(sites: Sites) -> None:
     relay = Relay(sites)
     sites.ask(1)
