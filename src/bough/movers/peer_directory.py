@@ -29,6 +29,15 @@ _MOST_SHUNNED: Final = 10_000
 UNREACHED: Final = "cannot be reached"  # as readers say it
 
 
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def plain_address(text: str) -> Address:
+    """An address that was written somehow; of an IPv4 address written as IPv6 what it means."""
+    found = ipaddress.ip_address(text)
+    return getattr(found, "ipv4_mapped", None) or found
+
+
 class Reader(NamedTuple):
     """An executor that reads, or a relay whose executors do."""
 
@@ -72,10 +81,9 @@ class PeerDirectory:
         """Whether an executor serves others."""
         return number in self._serving
 
-    def address(self, number: ExecutorId) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-        """Where an executor serves; of an IPv4 address written as IPv6 what it means."""
-        found = ipaddress.ip_address(self._serving[number].address)
-        return getattr(found, "ipv4_mapped", None) or found
+    def address(self, number: ExecutorId) -> Address:
+        """Where an executor serves."""
+        return plain_address(self._serving[number].address)
 
     def hint(self, source: ExecutorId, reader: ExecutorId, digest: bytes, until: Seconds) -> PeerHint:
         """How a reader asks a source, which serves, for a content."""

@@ -10,7 +10,6 @@ its own spans only, and an executor of its own only.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
 import re
 import traceback
@@ -22,6 +21,7 @@ from msgspec.structs import replace
 from bough import logs
 from bough.errors import ProtocolError
 from bough.model.ids import ExecutorId, Seconds
+from bough.movers.peer_directory import Address, plain_address
 from bough.relay.members import Member
 from bough.relay.relay_executor import RelayExecutor
 from bough.wire.client_messages import Refused
@@ -126,12 +126,15 @@ class MemberConnection(asyncio.Protocol):
         self._host.on_lost(self)
 
     @property
+    def address(self) -> Address | None:
+        """From where it comes, as the network says; None: from this host, by a Unix socket, or it is lost."""
+        place = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return plain_address(place[0]) if isinstance(place, tuple) else None
+
+    @property
     def is_local(self) -> bool:
         """Whether it comes from this very host, as far as the network says."""
-        place = self._transport.get_extra_info("peername") if self._transport is not None else None
-        if not isinstance(place, tuple):
-            return self._transport is not None  # a Unix socket
-        return ipaddress.ip_address(place[0]).is_loopback
+        return self._transport is not None and (self.address is None or self.address.is_loopback)
 
     def send(self, messages: list[object]) -> int:
         """Say something, in one frame; how many bytes that are."""

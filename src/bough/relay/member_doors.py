@@ -4,8 +4,10 @@ A door is for one member. What comes in goes to the member and back, byte for by
 each other, and the reader's ticket is the member's business. A door is opened when a reader is sent to it for the
 first time, and shut when its member is gone.
 
-Rule: an end that cannot take more makes the other one stop reading, and there are not more connections than a member
-serves readers, and some that are idle.
+Rules: an end that cannot take more makes the other one stop reading, and there are not more connections than a member
+serves readers, and some that are idle. When there are too many, the one over which nothing went for longest gives way
+to a new one, which waits for a moment if all are in use: a reader that is turned away takes the door for unreachable,
+and is not sent to it for minutes.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from bough.model.ids import ExecutorId, Seconds
 from bough.relay.forward import TiedEnd
 
 _MOST: Final = 64  # connections through one door
-_REACH: Final[Seconds] = 3.0  # for the way to the member
+_WAITING: Final = 64  # that are let in beyond these, to wait for a place
+_QUIET: Final[Seconds] = 1.0  # after which a connection is taken to be kept for later
+_LOOK: Final[Seconds] = 0.05  # between looks whether there is a place
+_REACH: Final[Seconds] = 3.0  # for a place, and for the way to the member
 _BACKLOG: Final = 64
 _GREETING: Final = 1 << 14  # bytes of TLS
 
@@ -32,17 +37,16 @@ class _Outside(TiedEnd):
         super().__init__()
         self._door = door
         self._greeting = b""
-        self.other = TiedEnd()
-        self.other.other = self
+        self.moved_at: Seconds = 0.0  # when something went through last, either way
+        self.other = _Inside(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Reach the member, unless there are too many."""
         super().connection_made(transport)
-        assert self.transport is not None
-        if len(self._door.open) >= _MOST:
-            self.transport.abort()
+        if len(self._door.reaching) >= _WAITING:
+            self.abort()
             return
-        self._door.open.add(self)
+        self._door.coming.add(self)
         task = asyncio.get_running_loop().create_task(self._reach())
         self._door.reaching.add(task)
         task.add_done_callback(self._door.reaching.discard)
@@ -50,7 +54,8 @@ class _Outside(TiedEnd):
     async def _reach(self) -> None:
         try:
             async with asyncio.timeout(_REACH):
-                await asyncio.get_running_loop().create_connection(lambda: self.other, *self._door.member)
+                if await self._door.give_place(self):
+                    await asyncio.get_running_loop().create_connection(lambda: self.other, *self._door.member)
         except OSError:
             self.abort()
         if self.transport is None:  # it has hung up meanwhile
@@ -59,6 +64,7 @@ class _Outside(TiedEnd):
 
     def data_received(self, data: bytes) -> None:
         """Pass it on, behind what was kept, or keep it for now."""
+        self.moved_at = asyncio.get_running_loop().time()
         said, self._greeting = self._greeting + data, b""
         if self.other.transport is not None:
             super().data_received(said)
@@ -69,19 +75,36 @@ class _Outside(TiedEnd):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It left, or is to leave."""
+        self._door.coming.discard(self)
         self._door.open.discard(self)
         super().connection_lost(exc)
+
+
+class _Inside(TiedEnd):
+    """The end of the member."""
+
+    def __init__(self, reader: _Outside) -> None:
+        super().__init__()
+        self.other = self._reader = reader
+
+    def data_received(self, data: bytes) -> None:
+        """Pass it on."""
+        self._reader.moved_at = asyncio.get_running_loop().time()
+        super().data_received(data)
 
 
 class _Door:
     """One of them."""
 
-    def __init__(self, member: tuple[str, int], listener: socket.socket) -> None:
+    def __init__(self, member: tuple[str, int], address: str, listener: socket.socket) -> None:
         self.member = member
+        self.address = address
         self.port = int(listener.getsockname()[1])
+        self.coming: set[_Outside] = set()  # they have no place yet
         self.open: set[_Outside] = set()
         self.reaching: set[asyncio.Task[None]] = set()
         self._listening = asyncio.get_running_loop().create_task(self._listen(listener))
+        self._listening.add_done_callback(lambda _: listener.close())  # it may have ended before it began
 
     async def _listen(self, listener: socket.socket) -> None:
         server = await asyncio.get_running_loop().create_server(lambda: _Outside(self), sock=listener)
@@ -90,10 +113,27 @@ class _Door:
         finally:
             server.close()
 
+    async def give_place(self, end: _Outside) -> bool:
+        """Let one more in, as soon as there is a place; False: it has left meanwhile."""
+        loop = asyncio.get_running_loop()
+        while len(self.open) >= _MOST and end in self.coming:
+            quiet = min(self.open, key=lambda one: one.moved_at)
+            if loop.time() - quiet.moved_at > _QUIET:
+                self.open.discard(quiet)
+                quiet.abort()
+            else:
+                await asyncio.sleep(_LOOK)
+        if end not in self.coming:
+            return False
+        self.coming.discard(end)
+        self.open.add(end)
+        end.moved_at = loop.time()
+        return True
+
     def shut(self) -> None:
         """Let nobody else in, and hang up."""
         self._listening.cancel()
-        for end in list(self.open):
+        for end in (*self.coming, *self.open):
             end.abort()
 
 
@@ -117,9 +157,9 @@ class MemberDoors:
         return bool(self.address) and (not ipaddress.ip_address(self.address).is_loopback or host == self._host)
 
     def way_to(self, number: ExecutorId, address: str, port: int) -> Way | None:
-        """The door to a member that listens there; None: there can be none."""
+        """The door to a member that listens there; None: there can be none. This host may have a new address by now."""
         door = self._doors.get(number)
-        if door is not None and door.member != (address, port):
+        if door is not None and (door.member, door.address) != ((address, port), self.address):
             self.shut(number)
             door = None
         if door is None and self.address:
@@ -129,7 +169,7 @@ class MemberDoors:
             except OSError as error:
                 logs.warning("peer-not-offered", f"executor {number} has no way for peers elsewhere: {error}")
                 return None
-            door = self._doors[number] = _Door((address, port), listener)
+            door = self._doors[number] = _Door((address, port), self.address, listener)
         return Way(self.address, door.port) if door is not None else None
 
     def shut(self, number: ExecutorId) -> None:

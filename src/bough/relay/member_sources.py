@@ -8,7 +8,8 @@ a site hold counts as held by the relay. When somebody outside wants some of it 
 him to: he asks members himself where he reaches them, else by a door of the relay's host (`member_doors`).
 
 Rules: the server is told once of what several members hold. Of members it hears nothing by their numbers. What a
-member says concerns its own host: no door leads to an address that means another one here than there, as loopback does.
+member says concerns its own host: a door leads only to the address from which the member itself has come here. Else
+whoever may run tasks could open to the world what else this host reaches.
 """
 
 from __future__ import annotations
@@ -165,12 +166,11 @@ class MemberSources:
         return sorted(found, key=lambda one: (self._plan.load(one), self._named.get(one, 0)))
 
     def _may_have_door(self, number: ExecutorId) -> bool:
-        """Whether the address of a member means the member here, too, and not something of this host's own."""
-        address = self._directory.address(number)
-        if not (address.is_loopback or address.is_unspecified or address.is_link_local or address.is_multicast):
-            return True
-        connection = self._peers[number].connection
-        return address.is_loopback and connection is not None and connection.is_local
+        """Whether a member serves where it has come from; one of this host may do so at loopback."""
+        address, connection = self._directory.address(number), self._peers[number].connection
+        if connection is None:
+            return False
+        return address.is_loopback if connection.is_local else address == connection.address
 
     def _choose(self, peer: MemberPeer, digest: bytes, size: int, excluded: Iterable[ExecutorId]) -> list[PeerHint]:
         if size < SMALL or len(digest) != DIGEST:

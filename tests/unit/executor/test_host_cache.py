@@ -104,6 +104,22 @@ def test_what_a_task_had_above_the_bound_goes_when_the_task_has_ended(tmp_path: 
     assert gone == inputs[:2]
 
 
+def test_the_end_of_a_task_costs_the_same_however_much_another_one_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = HostCache(str(tmp_path / "c"), 20)
+    for number in range(30):
+        assert cache.pin(bring(cache, b"of the other %d" % number), "other")
+    mine = bring(cache, b"mine")
+    assert cache.pin(mine, "task")
+    looked: list[bytes] = []
+    give_up = cache._give_up
+    monkeypatch.setattr(cache, "_give_up", lambda digest: looked.append(digest) or give_up(digest))
+    assert cache.unpin("task") == [mine]
+    assert looked == [mine]
+    assert not cache.has(mine)
+
+
 def test_one_of_several_owners_lets_go_of_one_content(tmp_path: Path) -> None:
     cache = HostCache(str(tmp_path / "cache"))
     first, second = bring(cache, b"first"), bring(cache, b"second")

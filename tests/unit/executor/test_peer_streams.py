@@ -22,10 +22,11 @@ from bough.executor.files.transfers.peer_server import PeerServer, ReaderPlaces,
 from bough.executor.files.transfers.peer_streams import PeerStreams
 from bough.executor.files.transfers.range_plan import RangePlan
 from bough.model.ids import ExecutorId
+from bough.movers.peer_directory import UNREACHED
 from bough.transport.tls import fingerprint_of, new_certificate, server_context
 from bough.wire.file_messages import PeerHint
 from bough.wire.framing import frame
-from bough.wire.peer_messages import MOST_STREAMS, ContentComes, make_ticket
+from bough.wire.peer_messages import _SKEW, MOST_STREAMS, AskContent, ContentComes, make_ticket
 
 SECRET, SIZE = b"s" * 32, 9 << 20
 DATA = os.urandom(SIZE)
@@ -105,8 +106,8 @@ class Host:
         arriving.add(data)
         assert arriving.finish()
 
-    def hint(self, number: int = 1) -> PeerHint:
-        end = time.time() + 600
+    def hint(self, number: int = 1, seconds: float = 600) -> PeerHint:
+        end = time.time() + seconds
         ticket = make_ticket(SECRET, DIGEST, 2, end)
         return PeerHint(ExecutorId(number), "127.0.0.1", self.line.port, self.fingerprint, end, ticket)
 
@@ -293,6 +294,76 @@ def test_a_content_that_is_still_coming_is_passed_on_as_it_comes(
     assert bytes(got) == DATA
 
 
+def test_a_range_that_has_not_come_yet_is_waited_for_and_one_that_was_cut_off_is_not(
+    hosts: Callable[..., Host], reader: PeerReader
+) -> None:
+    host, got = hosts("behind"), bytearray()
+    arriving = host.cache.receive(DIGEST, SIZE)
+    assert arriving is not None
+    plan = RangePlan(0, SIZE, got.extend)
+    failed: list[PeerFailure] = []
+
+    def read_on() -> None:
+        try:
+            reader.read(host.hint(), DIGEST, plan)
+        except PeerFailure as failure:
+            failed.append(failure)
+
+    reading = threading.Thread(target=read_on)
+    reading.start()
+    streams = host.server._places._streams
+    for number in range(1, 8):  # slower than the streams ask for it
+        arriving.add(DATA[(number - 1) << 16 : number << 16])
+        time.sleep(0.05)
+    await_that(lambda: sum(streams.values()) >= peer_streams.STREAMS)
+    arriving.restart()
+    await_that(lambda: not any(streams.values()))
+    reading.join(DEADLINE)
+    assert failed
+    arriving.add(DATA)
+    assert arriving.finish()
+    reader.read(host.hint(), DIGEST, plan)
+    assert bytes(got) == DATA
+
+
+def test_streams_that_wait_for_a_slow_source_are_kept_and_all_that_it_has_comes(
+    hosts: Callable[..., Host], reader: PeerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_streams, "_STANDS_STILL", 0.3)
+    host, got = hosts("slow"), bytearray()
+    arriving = host.cache.receive(DIGEST, SIZE)
+    assert arriving is not None
+    plan = RangePlan(0, SIZE, got.extend)
+    reading = threading.Thread(target=reader.read, args=(host.hint(), DIGEST, plan), daemon=True)
+    reading.start()
+    for _ in range(20):  # the streams wait for what lies some seconds ahead
+        arriving.add(DATA[arriving.written :][: 1 << 16])
+        time.sleep(0.1)
+    await_that(lambda: plan.complete == arriving.written or not reading.is_alive())
+    assert reading.is_alive()
+    assert sum(host.server._places._streams.values()) >= peer_streams.STREAMS
+    arriving.add(DATA[arriving.written :])
+    assert arriving.finish()
+    reading.join(DEADLINE)
+    assert bytes(got) == DATA
+
+
+def test_who_hangs_up_while_he_waits_for_what_comes_keeps_no_place(
+    hosts: Callable[..., Host], reader: PeerReader
+) -> None:
+    host = hosts("waits", readers=1)
+    arriving = host.cache.receive(DIGEST, SIZE)
+    assert arriving is not None
+    arriving.add(DATA[:1000])
+    line = reader._connect(host.hint())
+    hint = host.hint()
+    line.sendall(frame(AskContent(DIGEST, SIZE // 2, 1000, ExecutorId(2), hint.until, hint.ticket)))
+    await_that(lambda: bool(host.server._places._streams))
+    line.close()
+    await_that(lambda: not host.server._places._streams)
+    arriving.drop()
+
+
 def test_a_disk_that_takes_nothing_more_ends_all_streams(hosts: Callable[..., Host], reader: PeerReader) -> None:
     host, got = hosts("full"), bytearray()
     host.fill()
@@ -308,6 +379,54 @@ def test_a_disk_that_takes_nothing_more_ends_all_streams(hosts: Callable[..., Ho
     while any(host.server._places._streams.values()):
         assert time.monotonic() < until, "a stream goes on"
         time.sleep(0.05)
+
+
+def test_what_is_read_in_ranges_when_the_ticket_ends_comes_to_its_end(
+    hosts: Callable[..., Host], reader: PeerReader
+) -> None:
+    host, got = hosts("slow"), bytearray()
+    host.fill()
+    hint, waited = host.hint(seconds=1.0 - _SKEW), threading.Event()
+
+    def meets(_: int) -> None:
+        if sum(host.line.passed) > SIZE // 2 and not waited.is_set():
+            time.sleep(max(0.0, hint.until + _SKEW + 0.1 - time.time()))
+            waited.set()
+
+    host.line.meets = meets
+    reader.read(hint, DIGEST, RangePlan(0, SIZE, got.extend))
+    assert waited.is_set()
+    assert bytes(got) == DATA
+    with pytest.raises(PeerFailure, match="ticket"):  # it is no use for another reading
+        read(reader, host, hint)
+
+
+def test_what_is_read_in_ranges_counts_as_read_once(hosts: Callable[..., Host], reader: PeerReader) -> None:
+    host = hosts("counted")
+    host.fill()
+    slowly(host.line, 1 << 18)
+    reader.read(host.hint(), DIGEST, RangePlan(0, SIZE, lambda _: None))
+    host.cache.contents()
+    assert 1 <= host.cache._ledger.entries[DIGEST].uses <= peer_streams.STREAMS  # they may begin at once
+
+
+def test_a_host_that_takes_no_more_threads_reads_over_one_connection(
+    hosts: Callable[..., Host], reader: PeerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, start = hosts("crowded"), threading.Thread.start
+    host.fill()
+
+    for most in (0, 1):
+
+        def begin(thread: threading.Thread, most: int = most) -> None:
+            if "PeerStreams" in repr(thread._target) and thread._args[0] >= most:  # type: ignore[attr-defined]
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        got = bytearray()
+        monkeypatch.setattr(threading.Thread, "start", begin)
+        reader.read(host.hint(), DIGEST, RangePlan(0, SIZE, got.extend))
+        assert bytes(got) == DATA
 
 
 def test_a_connection_is_closed_by_the_thread_that_reads_from_it(
@@ -333,13 +452,13 @@ def test_a_connection_is_closed_by_the_thread_that_reads_from_it(
         reader.read(host.hint(), DIGEST, RangePlan(0, SIZE, lambda _: None))
     assert lines[0].fileno() >= 0  # else its number may be another file's, from which that thread reads
     goes_on.set()
-    await_closed(lines[0])
+    await_that(lambda: lines[0].fileno() < 0)
 
 
-def await_closed(line: socket.socket) -> None:
+def await_that(holds: Callable[[], bool]) -> None:
     until = time.monotonic() + DEADLINE
-    while line.fileno() >= 0:
-        assert time.monotonic() < until, "it is not closed"
+    while not holds():
+        assert time.monotonic() < until
         time.sleep(0.01)
 
 
@@ -357,9 +476,9 @@ def test_connections_to_peers_that_are_not_read_from_any_more_are_closed(
     assert [place[1] for place in reader._idle] == [other.line.port]
 
 
-def read(reader: PeerReader, host: Host) -> None:
+def read(reader: PeerReader, host: Host, hint: PeerHint | None = None) -> None:
     """The last bytes of what a host has, over one connection."""
-    reader.read(host.hint(), DIGEST, RangePlan(SIZE - 1000, SIZE, lambda _: None))
+    reader.read(hint or host.hint(), DIGEST, RangePlan(SIZE - 1000, SIZE, lambda _: None))
 
 
 def test_a_kept_connection_that_the_peer_has_ended_is_not_used(hosts: Callable[..., Host], reader: PeerReader) -> None:
@@ -410,6 +529,20 @@ def test_who_could_not_take_a_connection_takes_the_next(
     read(reader, host)
     first.shutdown(socket.SHUT_RDWR)
     first.close()
+
+
+def test_what_the_reader_lacks_itself_is_not_said_of_the_peer(
+    hosts: Callable[..., Host], reader: PeerReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lack(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    host = hosts("fine")
+    monkeypatch.setattr(socket, "create_connection", lack)
+    with pytest.raises(PeerFailure, match="Too many open files") as failed:
+        read(reader, host)
+    assert not isinstance(failed.value, PeerUnreached)
+    assert UNREACHED not in str(failed.value)
 
 
 def test_who_becomes_somebody_else_counts_its_connections_right(hosts: Callable[..., Host], reader: PeerReader) -> None:

@@ -74,6 +74,7 @@ def test_a_frame_over_the_limit_of_executors_is_refused_by_its_length_alone() ->
         (("127.0.0.1", 1), True),
         (("::1", 1, 0, 0), True),
         ("", True),
+        (("::ffff:127.0.0.1", 1, 0, 0), True),
         (("10.0.0.1", 1), False),
         (("fe80::1%2", 1), False),
     ],

@@ -10,6 +10,7 @@ import pytest
 import uvloop
 
 from bough.model.ids import ExecutorId
+from bough.relay import member_doors
 from bough.relay.member_doors import MemberDoors
 
 NUMBER = ExecutorId(5)
@@ -74,6 +75,64 @@ def test_all_bytes_go_through_to_a_reader_that_is_slow(run: Callable[..., None])
         assert count == SIZE
 
     run(with_door(use))
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_who_comes_when_there_are_too_many_gets_the_place_of_one_that_says_nothing(
+    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member_doors, "_MOST", 2)
+    monkeypatch.setattr(member_doors, "_WAITING", 2)
+    monkeypatch.setattr(member_doors, "_QUIET", 0.3)
+
+    async def use(doors: MemberDoors, first: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        place = writer.get_extra_info("peername")
+        writer.write(b"hello")
+        await first.readexactly(1)
+        second, other = await asyncio.open_connection(*place)
+        other.write(b"hello")
+        await second.readexactly(SIZE)  # and then it is kept
+        more = [await asyncio.open_connection(*place) for _ in range(4)]
+        for _, one in more:
+            one.write(b"hello")
+        until = asyncio.get_running_loop().time() + 1.5
+        while asyncio.get_running_loop().time() < until:  # the first one goes on all the time
+            await first.read(1 << 12)
+            await asyncio.sleep(0.01)
+        assert await hangs_up(second)
+        door = doors._doors[NUMBER]
+        assert len(door.open) == 2
+        let_in = [bool(one._buffer) for one, _ in more]  # type: ignore[attr-defined]
+        assert sum(let_in) >= 1
+        assert not first.at_eof()
+        for _, one in ((second, other), *more):
+            one.close()
+        async with asyncio.timeout(10):
+            while len(door.open) > 1 or door.coming:
+                await asyncio.sleep(0.01)
+
+    run(with_door(use))
+
+
+def test_a_door_leads_from_where_this_host_is_now() -> None:
+    async def move() -> None:
+        doors = MemberDoors()
+        doors.address = "127.0.0.1"
+        before = doors.way_to(NUMBER, "127.0.0.1", 9)
+        await asyncio.sleep(0)
+        doors.address = "127.0.0.2"
+        way = doors.way_to(NUMBER, "127.0.0.1", 9)
+        assert way is not None
+        assert way != before
+        assert doors.way_to(NUMBER, "127.0.0.1", 9) == way
+        reader, writer = await asyncio.open_connection(*way)
+        assert writer.get_extra_info("peername")[0] == "127.0.0.2"
+        assert await hangs_up(reader)  # there is no such member
+        writer.close()
+        doors.close()
+        await asyncio.sleep(0.01)
+
+    asyncio.run(move())
 
 
 def test_a_door_that_is_shut_hangs_up_and_lets_nobody_else_in() -> None:

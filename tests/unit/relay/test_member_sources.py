@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from types import SimpleNamespace
 from typing import Any
 
@@ -76,7 +77,9 @@ class Site:
             relay_executor=self.server,
             sees_store=False,
             sent=sent,
-            connection=SimpleNamespace(send=sent.extend, is_local=False),
+            connection=SimpleNamespace(
+                send=sent.extend, is_local=False, address=ipaddress.ip_address(f"10.0.0.{number}")
+            ),
         )
 
     def peer(self, number: int) -> Any:
@@ -284,9 +287,10 @@ def test_readers_outside_are_spread_over_the_members_that_have_it(site: Site) ->
 
 
 @pytest.mark.parametrize(
-    "address", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::", "169.254.169.254", "fe80::1"]
+    "address",
+    ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::", "169.254.169.254", "fe80::1", "10.0.0.9"],
 )
-def test_no_door_leads_to_what_only_the_relays_host_reaches(site: Site, address: str) -> None:
+def test_a_door_leads_only_to_where_its_member_has_come_from(site: Site, address: str) -> None:
     site.has(101)
     site.sources.offered(site.peer(101), OfferPeer(address, 22))
     assert named(site, direct=False) == []
@@ -299,4 +303,12 @@ def test_a_door_leads_to_loopback_for_who_comes_from_there(site: Site) -> None:
     site.has(101)
     site.sources.offered(site.peer(101), OfferPeer("127.0.0.1", 4000))
     site.peer(101).connection.is_local = True
+    assert [one.port for one in named(site, direct=False)] == [5101]
+    site.sources.offered(site.peer(101), OfferPeer("10.0.0.9", 22))
+    assert named(site, direct=False) == []
+
+
+def test_an_address_may_be_written_as_it_is_seen_on_either_kind_of_socket(site: Site) -> None:
+    site.has(101)
+    site.sources.offered(site.peer(101), OfferPeer("::ffff:10.0.0.101", 4000))
     assert [one.port for one in named(site, direct=False)] == [5101]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bough.errors import SiteError
+from bough.model.ids import ExecutorId
 from bough.server.files import site_files
 from bough.server.files.site_files import SiteFiles
 from bough.sites.site_kind import SentFile
@@ -110,6 +111,32 @@ def test_when_nobody_answers_the_server_reads_it_if_it_can(tmp_path: Path) -> No
         site.files.fetch = fetch
         with pytest.raises(SiteError, match=r"did not answer .* and the server cannot: the site is away"):
             await site.files.see("alpha:/x")
+        return site.asked
+
+    assert asyncio.run(ask()) == [1, 2]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_one_that_says_again_and_again_that_it_reads_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site_files, "_LONGEST", 0.5)
+
+    async def ask() -> list[int]:
+        site, over = Silent(tmp_path, {2}, comes=1 << 62), asyncio.Event()
+        first = site.files._shell.peers.executors[ExecutorId(1)]
+
+        async def say() -> None:
+            while not over.is_set():
+                for number in list(site.files._asked):
+                    site.files.seen(first, SiteFileSeen(number, size=1 << 62, comes=True))
+                await asyncio.sleep(0.01)
+
+        saying = asyncio.create_task(say())
+        async with asyncio.timeout(20):
+            assert (await site.files.see("alpha:/x")).size == 4
+        over.set()
+        await saying
         return site.asked
 
     assert asyncio.run(ask()) == [1, 2]

@@ -126,6 +126,7 @@ class Relay:
         self.asked: list[NamePeers] = []
         self.checked: list[bytes] = []
         self.answers = True
+        self.names: tuple[int, ...] = ()  # in the place of these
         self.sites = sites
         del sites.peers[4]
         self.peer = sites.peers[3]
@@ -143,7 +144,8 @@ class Relay:
         self.asked.append(message)
         if self.answers:
             named = [901, 902] if message.direct else []
-            hints = [PeerHint(one, "10.0.9.1", 1, "f", 9e9, b"t" * 32) for one in (*named, 3)]  # type: ignore[arg-type]
+            numbers = self.names or (*named, 3)
+            hints = [PeerHint(one, "10.0.9.1", 1, "f", 9e9, b"t" * 32) for one in numbers]  # type: ignore[arg-type]
             self.sites.sources.named(self.peer, PeersNamed(message.request, hints))
             self.sites.sources.named(self.sites.peers[2], PeersNamed(message.request))  # it is not for him to say
 
@@ -197,6 +199,24 @@ def test_a_relay_whose_door_failed_or_that_says_nothing_is_no_source(
     assert len(relay.asked) == 1
 
 
+def test_who_does_not_answer_holds_up_one_reader_and_not_all_that_come(
+    sites: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_sources, "_ANSWER", 0.01)
+    relay = Relay(sites)
+    for late in (False, True):
+        relay.answers = False
+        assert sites.hints(1) == sites.hints(2) == set()
+        assert len(relay.asked) == 1
+        relay.answers = True
+        if late:  # it speaks again
+            sites.sources.named(relay.peer, PeersNamed(relay.asked[0].request))
+        else:
+            sites.now += 61.0
+        assert sites.hints(1) == {901, 902, 3}
+        relay.asked.clear()
+
+
 def test_what_members_gave_and_what_was_wrong_with_it_is_the_relays(sites: Sites) -> None:
     relay = Relay(sites)
     sites.ask(1)
@@ -207,6 +227,23 @@ def test_what_members_gave_and_what_was_wrong_with_it_is_the_relays(sites: Sites
     sites.sources.reported(sites.peers[1], report)
     assert BytesMoved(ExecutorId(1), "host3", SIZE, 1.0) in sites.said
     assert relay.checked == [DIGEST]
+
+
+def test_no_relay_says_anything_of_the_server_or_of_executors_that_are_elsewhere(sites: Sites) -> None:
+    relay = Relay(sites)
+    relay.names = (0, 2, 4)  # the server, one that is here, and one that comes later
+    assert [hint.executor for hint in sites.ask(1)] == [3, 3, 4]
+    sites.peers[4] = sites._peer(4)
+    sites.said.clear()
+    report = CacheReport(
+        moved=[MovedContent(DIGEST, 0, SIZE, 1.0), MovedContent(OTHER, 4, SIZE, 1.0)],  # type: ignore[arg-type]
+        failed=[(DIGEST, FailedPeer(4, corrupt=True, reason="it sent something else"))],  # type: ignore[arg-type]
+    )
+    sites.sources.reported(sites.peers[1], report)
+    assert BytesMoved(ExecutorId(1), "origin", SIZE, 1.0) in sites.said
+    assert BytesMoved(ExecutorId(1), "host4", SIZE, 1.0) in sites.said
+    assert CheckContent(DIGEST) in sites.said
+    assert relay.checked == []
 
 
 def test_what_one_holds_that_has_just_come_is_known_once_it_has_joined(sites: Sites) -> None:

@@ -49,6 +49,7 @@ from bough.wire.executor_messages import (
     Leave,
     Leaving,
     Report,
+    Resized,
     RunSpan,
     SpansHeld,
     StopElements,
@@ -230,6 +231,14 @@ def test_what_a_returning_executor_does_not_hold_is_given_out_again_and_what_it_
     said = back.said(RunSpan | StopElements)
     assert [message.span for message in said if isinstance(message, StopElements)] == [999]
     assert [message.record for message in said if isinstance(message, RunSpan)] == [run.record]
+
+
+def test_members_that_a_relay_has_at_once_count_though_it_joins_a_turn_later(service: Harness) -> None:
+    peer = Peer(service, to_executor=True)
+    peer.say(ExecutorHello(VERSION, "local", "head", 7, Needs(0), OWN_PYTHON, members=0, each=Needs(1)))
+    peer.say(SpansHeld([]), Resized(Needs(0), 0, Needs(1)), Resized(Needs(2), 2, Needs(1)))
+    (known,) = service.shell.queries.executors()
+    assert (known.members, known.capacity.cores) == (2, 2)
 
 
 def test_what_was_sent_just_before_a_connection_broke_is_sent_again(service: Harness) -> None:

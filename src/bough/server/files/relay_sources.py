@@ -4,7 +4,8 @@ The server knows that a relay has a content, not who behind it. The relay names 
 a door of its own host by which one of them is reached. Readers say what they could not reach by the members' numbers,
 which no executor of the server has.
 
-Rule: a relay that does not answer at once is no source for that reader. Where readers of a site did not reach a member
+Rules: a relay that does not answer at once is no source for that reader, and none for others before it has answered, or
+a minute is over: each of them would wait for it with each of his files. Where readers of a site did not reach a member
 itself, they are sent to doors only, for a while.
 """
 
@@ -18,10 +19,12 @@ from msgspec.structs import replace
 
 from bough.model.ids import ExecutorId, Seconds
 from bough.movers.peer_directory import SHUNNED, UNREACHED, Reader
+from bough.movers.spread_plan import ORIGIN
 from bough.server.turns.shell import Shell
 from bough.wire.file_messages import MOST_FAILED, FailedPeer, NamePeers, PeerHint, PeersNamed
 
 _ANSWER: Final[Seconds] = 3.0
+_SILENT: Final[Seconds] = 60.0  # for which one that did not answer is not asked
 _MOST_KNOWN: Final = 100_000  # members of which is known behind which relay they are
 
 
@@ -33,6 +36,7 @@ class RelaySources:
         self._relays: set[ExecutorId] = set()
         self._relay_of: dict[ExecutorId, ExecutorId] = {}  # by member
         self._unreached: dict[tuple[str, str], Seconds] = {}  # by the sites of readers and relay: until when
+        self._silent: dict[ExecutorId, Seconds] = {}  # relays that did not answer: until when they are not asked
         self._asked: dict[int, tuple[ExecutorId, asyncio.Future[list[PeerHint]]]] = {}
         self._last = 0
 
@@ -45,13 +49,14 @@ class RelaySources:
         return executor in self._relays
 
     def relay_of(self, source: ExecutorId) -> ExecutorId:
-        """Behind which relay a source is; others are who they are."""
-        return self._relay_of.get(source, source)
+        """Behind which relay a source is; others are who they are, whatever a relay said before they came."""
+        return source if source in self._shell.peers.executors else self._relay_of.get(source, source)
 
     def gone(self, executor: ExecutorId) -> None:
         """An executor disconnected."""
         if executor in self._relays:
             self._relays.discard(executor)
+            self._silent.pop(executor, None)
             for relay, answer in self._asked.values():
                 if relay == executor and not answer.done():
                     answer.set_result([])
@@ -67,7 +72,7 @@ class RelaySources:
     ) -> list[PeerHint]:
         """Whom a reader shall ask for a content that is behind a relay; `failed`: who did not give it to him."""
         peer = self._shell.peers.executors.get(relay)
-        if peer is None:
+        if peer is None or self._silent.get(relay, 0.0) > self._shell.loop.time():
             return []
         self._last += 1
         number, answer = self._last, self._shell.loop.create_future()
@@ -81,6 +86,7 @@ class RelaySources:
             async with asyncio.timeout(_ANSWER):
                 peers = await answer
         except TimeoutError:
+            self._silent[relay] = self._shell.loop.time() + _SILENT
             return []
         finally:
             del self._asked[number]
@@ -88,7 +94,7 @@ class RelaySources:
 
     def _known(self, relay: ExecutorId, hint: PeerHint) -> PeerHint:
         """A hint of a relay. What it says of others than those behind it would be said of them: it is the relay's."""
-        if hint.executor == relay or hint.executor in self._shell.peers.executors:
+        if hint.executor in (relay, ORIGIN) or hint.executor in self._shell.peers.executors:
             return replace(hint, executor=relay)
         if len(self._relay_of) >= _MOST_KNOWN:
             self._relay_of.clear()
@@ -96,7 +102,8 @@ class RelaySources:
         return hint
 
     def named(self, relay: ExecutorId, message: PeersNamed) -> None:
-        """A relay answers."""
+        """A relay answers, late or not."""
+        self._silent.pop(relay, None)
         asked, answer = self._asked.get(message.request, (None, None))
         if answer is not None and asked == relay and not answer.done():
             answer.set_result(message.peers)

@@ -37,6 +37,7 @@ _PATIENCE: Seconds = 10.0  # with a site that has no executor, and is not reache
 _LOOK_AGAIN: Seconds = 0.2
 _SILENT: Seconds = 20.0  # without a word, after which an executor is not waited for: its storage may hang
 _SLOWEST = 10e6  # bytes a second at which it must read what is there
+_LONGEST: Seconds = 86_400.0  # for which it may read, whatever size it told
 _FOLDER: Seconds = 600.0  # for what tells no size
 _LONG_SILENT: Seconds = 60.0  # for which others are asked before it
 _TRIES = 4  # executors that are waited for in vain for one look, each of them
@@ -60,6 +61,7 @@ class _Asked:
         self.connection = connection
         self.answer: asyncio.Future[SiteFileSeen] = loop.create_future()
         self.until = loop.time() + _SILENT
+        self.reads = False  # it has said that something is there
 
 
 class _Look:
@@ -193,7 +195,10 @@ class SiteFiles:
         if asked is None or asked.connection is not executor.connection or asked.answer.done():
             return
         if message.comes:
-            reading = message.size / _SLOWEST if message.size else _FOLDER
+            if asked.reads:
+                return  # it said so before: who says it again and again would never be given up
+            asked.reads = True
+            reading = min(message.size / _SLOWEST, _LONGEST) if message.size else _FOLDER
             asked.until = self._shell.loop.time() + _SILENT + reading
         else:
             asked.answer.set_result(message)

@@ -27,7 +27,7 @@ from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ExecutorPeer
 from bough.server.service.id_ranges import IdRanges
 from bough.server.turns.shell import Shell
-from bough.wire.executor_messages import Drain, ExecutorHello, SpansHeld, StopElements
+from bough.wire.executor_messages import Drain, ExecutorHello, Resized, SpansHeld, StopElements
 
 _ALL = 1 << 62  # an element that no span reaches
 _LONGEST_CUT: Seconds = 900.0  # that executors of a site are waited for to which our connection is cut
@@ -84,6 +84,18 @@ class ReturningExecutors:
         """All its reports are said: compare once they are in a turn."""
         executor.shared = message.shared
         self._shell.after_turn(lambda: self._compare(executor, set(message.spans)))
+
+    def resized(self, executor: ExecutorPeer, message: Resized) -> None:
+        """Members of a relay came or went; of one that has just come it counts once that has joined, a turn later."""
+        if executor.ready:
+            self._resize(executor, message)
+        else:
+            self._shell.after_turn(lambda: self._resize(executor, message))
+
+    def _resize(self, executor: ExecutorPeer, message: Resized) -> None:
+        if self._peers.executors.get(executor.number) is executor:
+            size = (message.capacity, message.members, message.each, message.until)
+            self._shell.news(ExecutorResized(executor.number, *size))
 
     def _compare(self, executor: ExecutorPeer, spans: set[SpanId]) -> None:
         if self._peers.executors.get(executor.number) is not executor:

@@ -23,7 +23,7 @@ import stat
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from queue import SimpleQueue
 from random import Random
@@ -105,18 +105,18 @@ class CacheLedger:
         """A content has come."""
         self._append(self._ADDED, digest, size)
 
-    def used(self, digest: bytes) -> None:
-        """A content was used."""
-        self._append(self._USED, digest)
+    def used(self, digest: bytes, times: int = 1) -> None:
+        """A content was used; 0 times: it still is."""
+        self._append(self._USED, digest, times=times)
 
     def removed(self, digest: bytes) -> None:
         """A content is not there any more."""
         self._append(self._REMOVED, digest)
 
-    def _append(self, kind: int, digest: bytes, size: int = 0) -> None:
+    def _append(self, kind: int, digest: bytes, size: int = 0, times: int = 1) -> None:
         """Write a record; one that cannot be written is not missed."""
         with self._lock, contextlib.suppress(OSError):
-            os.write(self._open(), self._RECORD.pack(kind, 1, size, time.time(), digest))
+            os.write(self._open(), self._RECORD.pack(kind, times, size, time.time(), digest))
 
     def _open(self) -> int:
         """The file that has the name now: somebody may have written a shorter one, or removed all."""
@@ -247,9 +247,9 @@ class HostCache:
         self._ledger.read()
         return {digest: entry.size for digest, entry in self._ledger.entries.items()}
 
-    def used(self, digest: bytes) -> None:
-        """A content was read."""
-        self._ledger.used(digest)
+    def used(self, digest: bytes, times: int = 1) -> None:
+        """A content was read; 0 times: it still is."""
+        self._ledger.used(digest, times)
 
     def drop(self, digest: bytes) -> None:
         """A content is not what it should be, or not there: forget it."""
@@ -309,12 +309,13 @@ class HostCache:
     def unpin(self, owner: object) -> list[bytes]:
         """An owner needs none of its contents any more; those that nobody here needs now.
 
-        Pins of a task with many inputs may have kept the cache above its bound: it goes back below it at once.
+        Pins of a task with many inputs may have kept the cache above its bound: it goes back below it at once. Only
+        these inputs are looked at, since all else that may go went when something came.
         """
         own = [digest for digest, owners in self._owners.items() if owner in owners]
         released = [digest for digest in own if self.release(digest, owner)]
         if released:
-            self._make_room(b"", self.limit)
+            self._make_room(b"", self.limit, released)
         return released
 
     def is_pinned(self, digest: bytes) -> bool:
@@ -419,14 +420,15 @@ class HostCache:
         except OSError:
             return False
 
-    def _make_room(self, newest: bytes, limit: int) -> None:
+    def _make_room(self, newest: bytes, limit: int, among: Iterable[bytes] | None = None) -> None:
+        """Give up what is not pinned, down to a limit; `among`: of these only."""
         ledger = self._ledger
         ledger.read()
         if ledger.total <= limit:
             return
         with self._locked():
             ledger.read()  # another executor may have made room
-            self._evict(newest, limit)
+            self._evict(newest, limit, among)
             with contextlib.suppress(OSError):
                 ledger.shorten()
 
@@ -444,13 +446,17 @@ class HostCache:
         finally:
             os.close(lock)
 
-    def _evict(self, newest: bytes, limit: int) -> None:
+    def _evict(self, newest: bytes, limit: int, among: Iterable[bytes] | None) -> None:
         ledger, policy, dice = self._ledger, self._policy, self._dice
         if ledger.total <= limit:
             return
         if len(ledger.entries) > _MANY:
             limit -= limit // _SLACK
-        entries = list(ledger.entries.items())
+        entries = [
+            (digest, entry)
+            for digest in (list(ledger.entries) if among is None else among)
+            if (entry := ledger.entries.get(digest)) is not None
+        ]
         for digest, entry in entries:
             entry.wanted = self.wanted.get(digest, 0)
         ranked = sorted((policy.rank(entry, dice), digest, entry.size) for digest, entry in entries)

@@ -464,7 +464,12 @@ class Staging:
             self._contents.cache.forget(digest)
 
     def resume(self) -> None:
-        """The server is back: ask again for what did not come."""
+        """The server is back: ask again for what did not come.
+
+        What it asked itself it asks again if it still needs that. A server that was begun again counts its questions
+        anew, and would take the answer to an old one for that to a new one.
+        """
+        self._drop_waits(lambda one: isinstance(one, SiteFileRequest))
         for number, (request, path) in self._wants.items():
             self._say_want(number, request, path)
         for download in self._downloads.values():

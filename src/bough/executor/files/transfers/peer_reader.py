@@ -7,6 +7,7 @@ further one. Connections are kept for a while; those that a transfer had besides
 
 from __future__ import annotations
 
+import errno
 import select
 import socket
 import ssl
@@ -15,7 +16,7 @@ import time
 from typing import Final
 
 from bough.errors import BoughError
-from bough.executor.files.transfers.peer_link import CONNECT, IDLE, PeerUnreached
+from bough.executor.files.transfers.peer_link import CONNECT, IDLE, PeerFailure, PeerUnreached
 from bough.executor.files.transfers.peer_streams import PeerStreams
 from bough.executor.files.transfers.range_plan import RangePlan
 from bough.model.ids import ExecutorId
@@ -25,6 +26,7 @@ from bough.wire.file_messages import PeerHint
 from bough.wire.peer_messages import AskContent
 
 REACH: Final = 1.5  # seconds until a peer that does not answer is given up: a lost first packet comes again after one
+_OWN_LACK: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _HIDDEN: Final = 60.0  # seconds in which a peer that did not answer is not tried again
 _MOST_HIDDEN: Final = 1000
 
@@ -92,6 +94,8 @@ class PeerReader:
         except (OSError, BoughError) as error:
             if sock is not None:
                 sock.close()
+            if isinstance(error, OSError) and error.errno in _OWN_LACK:  # others may well reach it
+                raise PeerFailure(f"{hint.address}:{hint.port} is not asked: {error}") from error
             raise PeerUnreached(f"{hint.address}:{hint.port} cannot be reached: {error}") from error
         return line
 

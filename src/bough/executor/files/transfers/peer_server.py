@@ -2,8 +2,9 @@
 
 A content that is still coming is served as it comes, so that a file which many want goes along a chain at the speed of
 one copy. Rules: nothing is given without a ticket, and to a bounded number of readers at a time; the streams of one
-transfer count as one reader. A reader that takes nothing for a while is given up. Of the connections over which nothing
-is served, the one that was silent for longest gives way to a new one when there are too many.
+transfer count as one reader, its ranges as one reading, and it may go on when its ticket ends. A reader that takes
+nothing for a while is given up. Of the connections over which nothing is served, the one that was silent for longest
+gives way to a new one when there are too many.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import select
 import socket
 import ssl
 import stat
@@ -27,10 +29,12 @@ from bough.wire.peer_messages import MOST_STREAMS, AskContent, ContentComes, is_
 
 _EXPECTED: Final = 5.0  # seconds that a content may be awaited that is not there
 _POLL: Final = 0.005  # seconds between looks at a content that grows
+_TRANSFERS: Final = 1000  # that are known to be under way
 _EVICTED: Final = 4096  # contents that are remembered to have been given up
 _CHUNK: Final = 1 << 18
 _BACKLOG: Final = 64
 _CLOSED: Final = frozenset({errno.EBADF, errno.EINVAL})
+_LEFT: Final = getattr(select, "POLLRDHUP", 0)  # of Linux; that a connection broke is said in any case
 _GIVES_WAY: Final = 1.0  # seconds for which a new connection waits for another one to end
 _BETWEEN: Final = 1.0  # seconds for which a transfer keeps its place between two ranges
 
@@ -90,6 +94,27 @@ class ReaderPlaces:
             self._changed.notify_all()
 
 
+class ServedTransfers:
+    """Those of which a range was asked for of late. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._asked: dict[object, float] = {}  # when last, the longest ago first
+        self._lock = threading.Lock()
+
+    def has(self, transfer: object) -> bool:
+        """Whether it is one."""
+        with self._lock:
+            return time.monotonic() - self._asked.get(transfer, -IDLE) < IDLE
+
+    def asks(self, transfer: object) -> None:
+        """One more range of it, or the first."""
+        with self._lock:
+            self._asked.pop(transfer, None)
+            if len(self._asked) >= _TRANSFERS:
+                del self._asked[next(iter(self._asked))]
+            self._asked[transfer] = time.monotonic()
+
+
 class PeerServer:
     """Serves the contents of a cache.
 
@@ -103,6 +128,7 @@ class PeerServer:
         self._context: ssl.SSLContext | None = None
         self._secret = b""
         self._places = ReaderPlaces(1)
+        self._transfers = ServedTransfers()
         self._lines = threading.BoundedSemaphore(1)
         self._silent: dict[ssl.SSLSocket, None] = {}  # connections that wait to be asked, the longest first
         self._silent_lock = threading.Lock()
@@ -191,15 +217,18 @@ class PeerServer:
 
     def _answer(self, line: ssl.SSLSocket, ask: AskContent) -> bool:
         """Whether the reader may ask again."""
-        if not is_admitted(self._secret, ask, time.time()):
+        places, place, now = self._places, (ask.reader, ask.digest, ask.transfer or object()), time.time()
+        goes_on = self._transfers.has(place)
+        if not is_admitted(self._secret, ask, min(now, ask.until) if goes_on else now):
             line.sendall(frame(ContentComes("the ticket is not valid")))
             return False
-        places, place = self._places, (ask.reader, ask.digest, ask.transfer or object())
+        if ask.transfer:
+            self._transfers.asks(place)
         if not places.take(place, _EXPECTED):
             line.sendall(frame(ContentComes("it serves as many as it may")))
             return True
         try:
-            number = self._open(ask.digest)
+            number = self._open(ask.digest, uses=0 if goes_on else 1)
             if number < 0:
                 line.sendall(frame(ContentComes("it does not have the content")))
                 return True
@@ -211,14 +240,14 @@ class PeerServer:
         finally:
             places.leave(place, keep=bool(ask.transfer))
 
-    def _open(self, digest: bytes) -> int:
+    def _open(self, digest: bytes, *, uses: int) -> int:
         """The content, or as much of it as there is; it may be about to come."""
         until = time.monotonic() + _EXPECTED
         while True:
             if self._cache.has(digest):
                 with contextlib.suppress(OSError):
                     number = os.open(self._cache.path(digest), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-                    self._cache.used(digest)
+                    self._cache.used(digest, uses)
                     return number
             for path in (f"{self._cache.pins}/{digest.hex()}", part_path(self._cache.folder, digest)):
                 with contextlib.suppress(OSError):
@@ -231,8 +260,11 @@ class PeerServer:
             time.sleep(4 * _POLL)
 
     def _send(self, line: ssl.SSLSocket, number: int, ask: AskContent) -> bool:
-        """Send what is asked for as it is there; False: the content went away, or does not grow."""
-        at, end = ask.offset, ask.offset + ask.length
+        """Send what is asked for as it is there; False: the content went away, or does not grow.
+
+        One that is still coming may not have come as far as where the range begins.
+        """
+        at, end, there = ask.offset, ask.offset + ask.length, 0
         buffer = bytearray(min(_CHUNK, max(1, ask.length)))
         view, grown = memoryview(buffer), time.monotonic()
         while at < end:
@@ -240,13 +272,27 @@ class PeerServer:
             if count:
                 line.sendall(view[:count])
                 at, grown = at + count, time.monotonic()
+                there = at
                 continue
             state = os.fstat(number)
             is_whole = not state.st_mode & stat.S_IWUSR  # it grows no more
-            if not state.st_nlink or state.st_size < at + is_whole or time.monotonic() - grown > STALL:
+            if not state.st_nlink or state.st_size < there or (is_whole and state.st_size <= at):
+                return False
+            if state.st_size > there:
+                there, grown = state.st_size, time.monotonic()
+            elif time.monotonic() - grown > STALL:
+                return False
+            if _has_left(line):  # it has it from elsewhere, and others may have its place
                 return False
             time.sleep(_POLL)
         return True
+
+
+def _has_left(line: socket.socket) -> bool:
+    """Whether a reader has hung up."""
+    poll = select.poll()
+    poll.register(line, _LEFT)
+    return bool(poll.poll(0))
 
 
 def _fill(line: ssl.SSLSocket, part: memoryview) -> None:

@@ -6,9 +6,10 @@ the peer is the kernel knows, from the first packets on: `round_trip`. Four conn
 if these bring no more, four again. From a peer that is near all is asked for at once, over one.
 
 A range is what a stream brings in a fraction of a second; the next one is asked for before it has come, so that no
-round trip is waited for. Rules: a stream that breaks, or stands still while others go on, gives back what it had taken,
-and the others bring that; the peer has failed when the last one has broken. One that gives next to nothing is as good
-as broken. A peer that knows nothing of streams (it offers none) gives the rest over the first one.
+round trip is waited for. Rules: a stream that breaks, or stands still where others have gone on beyond it, gives back
+what it had taken, and the others bring that; the peer has failed when the last one has broken. What lies beyond all
+that came the peer may be getting itself: that is waited for as long as anything comes. A stream that gives next to
+nothing is as good as broken. A peer that knows nothing of streams (it offers none) gives the rest over the first one.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _WORTH: Final = 1.2  # times as fast as with these, and more are kept
 _SETTLED: Final = 0.6  # seconds until the speed with other streams is what it stays at; or some round trips
 _MEASURED: Final = 0.8  # seconds for which it is measured then
 _TRIPS: Final = 8
-_STANDS_STILL: Final = 3.0  # seconds after which a stream is given up, if others bring something
+_STANDS_STILL: Final = 3.0  # seconds after which a stream is given up, if others bring what lies beyond
 _SLOWEST: Final = 4096.0  # bytes a second, beyond what may be waited for
 _BEGINS: Final = 10.0  # seconds that a peer may take to begin; it may just be getting the content itself
 _CHUNK: Final = 1 << 18  # what is handed on in small pieces costs more than it is worth to the next in a chain
@@ -75,6 +76,7 @@ class PeerStreams:
         self._begun = self._running = 0
         self._trip = 0.0
         self._came = 0.0  # when something came last, over whichever stream
+        self._reached = 0  # the end of what came, whatever is missing before it
         self._failure: BaseException | None = None
         self._is_over = False
 
@@ -133,7 +135,15 @@ class PeerStreams:
     def _begin(self, line: ssl.SSLSocket | None) -> None:
         with self._news:
             number, self._begun, self._running = self._begun, self._begun + 1, self._running + 1
-        threading.Thread(target=self._run, args=(number, line), daemon=True).start()
+        try:
+            threading.Thread(target=self._run, args=(number, line), daemon=True).start()
+        except RuntimeError:  # the host takes no more threads now: the first stream needs none, others are done without
+            if line is not None:
+                self._run(number, line)
+                return
+            with self._news:
+                self._running -= 1
+                self._news.notify_all()
 
     def _run(self, number: int, line: ssl.SSLSocket | None) -> None:
         """A stream, in a thread of its own. The line of the first one is the caller's, as long as it is of use."""
@@ -145,9 +155,11 @@ class PeerStreams:
         except PeerUnreached:
             pass  # it takes no more connections: those that there are do
         except PeerFailure as failure:
-            self._failure = self._failure or failure
+            with self._news:
+                self._failure = self._failure or failure
         except BaseException as failure:  # noqa: BLE001 -- the caller raises it
-            self._failure, self._is_over = failure, True
+            with self._news:
+                self._failure, self._is_over = failure, True
         finally:
             with self._news:
                 self._running = 0 if self._is_over else self._running - 1
@@ -163,10 +175,10 @@ class PeerStreams:
         try:
             while self._ask_ahead(number, line, asked, most):
                 begun, size = time.monotonic(), len(asked[0])
-                self._hear_answer(line)
+                self._hear_answer(line, asked[0].start)
                 while asked[0]:
                     part = view[: len(asked[0])]
-                    self._fill(line, part, STALL)
+                    self._fill(line, part, STALL, asked[0].start)
                     self._put(asked, part)
                 asked.popleft()
                 rate = size / max(1e-6, time.monotonic() - begun)
@@ -214,13 +226,14 @@ class PeerStreams:
                 raise PeerFailure("nobody waits for it")
             start = asked[0].start
             asked[0] = asked[0][len(data) :]
+            self._reached = max(self._reached, start + len(data))
             self._plan.put(start, data)
             self._news.notify_all()
 
-    def _hear_answer(self, line: ssl.SSLSocket) -> None:
+    def _hear_answer(self, line: ssl.SSLSocket, offset: int) -> None:
         """The peer says that bytes follow, or why they do not."""
         try:
-            answer = read_frame(lambda part: self._fill(line, part, _BEGINS), ContentComes)
+            answer = read_frame(lambda part: self._fill(line, part, _BEGINS, offset), ContentComes)
         except ProtocolError as error:
             raise PeerFailure(f"{self._name} does not answer: {error}") from error
         if answer.error:
@@ -230,17 +243,20 @@ class PeerStreams:
                 self._offered = answer.streams
                 self._news.notify_all()
 
-    def _fill(self, line: ssl.SSLSocket, part: memoryview, patience: float) -> None:
-        """Receive so many bytes; PeerFailure after some seconds without any, or when others go on and this does not."""
-        filled, begun = 0, time.monotonic()
-        since = begun
+    def _fill(self, line: ssl.SSLSocket, part: memoryview, patience: float, offset: int) -> None:
+        """Receive so many bytes, which belong there or come before that.
+
+        PeerFailure after some seconds without any, or when others go on and this does not.
+        """
+        filled, begun = 0, 0.0
+        since = time.monotonic()
         while filled < len(part):
             try:
                 line.settimeout(min(patience, _STANDS_STILL) if self._transfer else patience)
                 count = line.recv_into(part[filled:])
             except TimeoutError as error:
-                now = time.monotonic()
-                if now - self._came < _STANDS_STILL or now - since >= patience:
+                quiet = time.monotonic() - max(since, self._came)
+                if quiet >= patience or (quiet < _STANDS_STILL and self._reached > offset):
                     raise PeerFailure(f"{self._name} does not answer: {error}") from error
                 continue
             except OSError as error:
@@ -249,5 +265,6 @@ class PeerStreams:
                 raise PeerFailure(f"{self._name} hung up")
             filled += count
             self._came = since = time.monotonic()
+            begun = begun or since
             if since - begun > patience + filled / _SLOWEST:
                 raise PeerFailure(f"{self._name} gives next to nothing")

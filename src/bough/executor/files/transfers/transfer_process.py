@@ -1,10 +1,11 @@
 """The transfer process of an executor: brings contents into the host's cache, and serves peers from there.
 
-It is a helper process of the executor, started with the first files that travel, with a thread for each transfer; so
-the executor's loop never waits for a disk, a digest or a peer. A content is looked for at the peers that were named, at
-others if these fail, in the site's shared store, and at the server; each goes on where the one before it has stopped.
-What came from elsewhere is put into the shared store, after the task has it. What is at a URL has no digest before it
-was read: it is fetched beside the contents (`url_fetching`), and kept under the digest that it turns out to have.
+It is a helper process of the executor, started with the first files that travel, with a thread for each transfer that
+is under way; so the executor's loop never waits for a disk, a digest or a peer. A content is looked for at the peers
+that were named, at others if these fail, in the site's shared store, and at the server; each goes on where the one
+before it has stopped. What came from elsewhere is put into the shared store, after the task has it. What is at a URL
+has no digest before it was read: it is fetched beside the contents (`url_fetching`), and kept under the digest that it
+turns out to have.
 
 Rules: a content is compared with its digest at its end; if it is something else the peers it came from are told of,
 and it is fetched again, from others. The process dies with its executor; what it has half brought is used by the next.
@@ -19,11 +20,13 @@ import socket
 import tempfile
 import threading
 import time
+from functools import partial
 from typing import Final
 
 from bough.errors import BoughError
 from bough.executor.files.caches.host_cache import ArrivingContent, HostCache
 from bough.executor.files.caches.shared_store import Claim, SharedStore
+from bough.executor.files.transfers.kept_threads import KeptThreads
 from bough.executor.files.transfers.peer_link import PeerFailure, PeerUnreached
 from bough.executor.files.transfers.peer_reader import PeerReader
 from bough.executor.files.transfers.peer_server import PeerServer, listen
@@ -58,6 +61,7 @@ from bough.wire.file_messages import PIECE, FailedPeer, MovedContent, PeerHint
 from bough.wire.framing import frame
 
 _AT_ONCE: Final = 16  # transfers
+_KEPT_AT_ONCE: Final = 8  # outputs that are read for their digest, and taken into the cache
 _AHEAD: Final = 8  # pieces of the server asked for before the first has come
 _ROUNDS: Final = 4  # times that other peers are asked for, before the server is
 _CORRUPT: Final = 3  # times that a content is fetched again which is not what it should be
@@ -103,7 +107,9 @@ class TransferProcess:
         self._send_lock = threading.Lock()
         self._reader = PeerReader(reader)
         self._transfers: dict[int, _Transfer] = {}
-        self._room = threading.BoundedSemaphore(_AT_ONCE)
+        self._bringing = KeptThreads(_AT_ONCE, "transfers")
+        self._keeping = KeptThreads(_KEPT_AT_ONCE, "outputs")
+        self._listing = KeptThreads(1, "store")  # the site's storage may hang
         self._server: PeerServer | None = None
         self._urls = UrlFetching(cache)
         cache.on_evicted = self._evicted
@@ -140,7 +146,7 @@ class TransferProcess:
                 if found is not None:
                     found.inbox.put(message)
             case KeepOutput():
-                threading.Thread(target=self._keep, args=(message,), daemon=True).start()
+                self._keeping.do(partial(self._keep, message))
             case LookUrl():
                 self._urls.look(message, self._say)
             case FetchUrl():
@@ -156,17 +162,17 @@ class TransferProcess:
         """Something about others that read what is here."""
         match message:
             case CheckCopy():
-                threading.Thread(target=self._check, args=(message.digest,), daemon=True).start()
+                self._keeping.do(partial(self._check, message.digest))
             case ServeAs():
                 self._serve(message)
             case ListShared():
-                threading.Thread(target=self._list_shared, daemon=True).start()
+                self._listing.do(self._list_shared)
 
     def _begin(self, order: BringContent) -> None:
         if self._server is not None:
             self._server.ordered(order.digest)
         transfer = self._transfers[order.number] = _Transfer(order)
-        threading.Thread(target=self._bring, args=(transfer,), daemon=True).start()
+        self._bringing.do(partial(self._bring, transfer))
 
     def _say(self, message: FromTransfers) -> None:
         with self._send_lock:
@@ -218,8 +224,7 @@ class TransferProcess:
     def _bring(self, transfer: _Transfer) -> None:
         order, error, of_site, full = transfer.order, "", False, False
         try:
-            with self._room:
-                self._get(transfer)
+            self._get(transfer)
         except TransferFailed as failure:
             error = str(failure)
         except (OSError, BoughError) as failure:

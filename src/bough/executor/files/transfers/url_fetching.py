@@ -11,12 +11,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, Protocol
 
 from bough.errors import BoughError, SiteError, UserError
 from bough.executor.files.caches.host_cache import HostCache
 from bough.executor.files.caches.url_marks import UrlMarks
+from bough.executor.files.transfers.kept_threads import KeptThreads, Revocable
 from bough.executor.files.transfers.transfer_protocol import FetchUrl, LookUrl, UrlFetched, UrlSeen
 from bough.executor.host.disk_space_wait import is_full
 from bough.model.files import site_file
@@ -42,14 +42,14 @@ class UrlFetching:
     def __init__(self, cache: HostCache) -> None:
         self._cache = cache
         self._marks = UrlMarks(cache)
-        self._looking = ThreadPoolExecutor(_LOOKS, thread_name_prefix="looks")
-        self._fetching = ThreadPoolExecutor(_FETCHES, thread_name_prefix="fetches")
-        self._early = ThreadPoolExecutor(_EARLY, thread_name_prefix="early")
-        self._early_fetches: dict[int, Future[None]] = {}  # by number: some may be over
+        self._looking = KeptThreads(_LOOKS, "looks")
+        self._fetching = KeptThreads(_FETCHES, "fetches")
+        self._early = KeptThreads(_EARLY, "early")
+        self._early_fetches: dict[int, Revocable] = {}  # by number: some may be over
 
     def look(self, order: LookUrl, say: Callable[[UrlSeen], None]) -> None:
         """See what is at a URL, in a thread."""
-        (self._early if order.early else self._looking).submit(lambda: say(self.seen(order)))
+        (self._early if order.early else self._looking).do(lambda: say(self.seen(order)))
 
     def fetch(self, order: FetchUrl, say: Fetched) -> None:
         """Fetch what is at a URL, in a thread; what was ordered early and waits for one has another now."""
@@ -59,12 +59,13 @@ class UrlFetching:
             say(came, is_new=is_new)
 
         if order.early:
-            self._early_fetches = {number: one for number, one in self._early_fetches.items() if not one.done()}
-            self._early_fetches[order.number] = self._early.submit(work)
+            self._early_fetches = {number: one for number, one in self._early_fetches.items() if not one.is_over}
+            early = self._early_fetches[order.number] = Revocable(work)
+            self._early.do(early)
             return
-        early = self._early_fetches.pop(order.number, None)
-        if early is None or early.cancel():
-            self._fetching.submit(work)
+        waiting = self._early_fetches.pop(order.number, None)
+        if waiting is None or waiting.call_off():
+            self._fetching.do(work)
 
     def seen(self, order: LookUrl) -> UrlSeen:
         """What is at a URL now."""
