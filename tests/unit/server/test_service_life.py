@@ -4,12 +4,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from server_fakes import FakeLoop, FakeStore, FakeTransport
 
 from bough.core.machine import Machine
 from bough.core.queries.facade import Queries
 from bough.model.blobs import blob_id
-from bough.model.events.facts import ExecutorJoined, ExecutorLost, RunClosed, RunOpened, SpanReturned, Submitted
+from bough.model.events.facts import (
+    ExecutorJoined,
+    ExecutorLost,
+    ExecutorResized,
+    RunClosed,
+    RunOpened,
+    SpanReturned,
+    Submitted,
+)
 from bough.model.events.news import GroupClosed, WorkFailed, WorkSucceeded
 from bough.model.ids import NUMBERS
 from bough.model.outcomes import Cause, Failure
@@ -49,6 +58,7 @@ from bough.wire.executor_messages import (
     Leave,
     Leaving,
     Report,
+    Resized,
     RunSpan,
     SpansHeld,
     StopElements,
@@ -132,6 +142,17 @@ class Harness:
         assert isinstance(appointed, ExecutorWelcome), appointed
         peer.number = appointed.executor
         peer.say(*reports, SpansHeld(spans or []))
+        return peer
+
+    def relay(self, number: int = 0, marker: str = "", *behind: object) -> Peer:
+        """One that shares out work, and has no members in its hello; what is said in one go with what it holds."""
+        peer = Peer(self, to_executor=True)
+        hello = ExecutorHello(VERSION, "local", "node", 7, Needs(0), OWN_PYTHON, number, marker=marker)
+        peer.say(replace(hello, members=0, each=Needs(1)))
+        appointed, *_ = peer.said()
+        assert isinstance(appointed, ExecutorWelcome), appointed
+        peer.number = appointed.executor
+        peer.say(SpansHeld([]), *behind)
         return peer
 
 
@@ -351,6 +372,32 @@ def test_an_executor_that_leaves_before_it_has_joined_gets_nothing(service: Harn
     assert service.facts(ExecutorJoined)
     other = service.executor()
     assert [run.attempt for run in other.said(RunSpan)] == [1]
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_what_a_relay_says_of_its_members_before_it_has_joined_counts(service: Harness, *, before: bool) -> None:
+    number, marker = 0, ""
+    if before:
+        number, marker = service.relay().number, "t:1"
+        assert [fact.members for fact in service.facts(ExecutorJoined)] == [0]
+    client = service.client()
+    peer = service.relay(number, marker, Resized(Needs(3), 3, Needs(1)), Resized(Needs(2), 2, Needs(1), 9e9))
+
+    client.say(Ask(5, question("executors")))
+    (entry,) = client.said(Answer)[0].value
+    assert (entry["executor"], entry["members"], entry["cores"], entry["until"]) == (peer.number, 2, 2, 9e9)
+    client.submit()
+    assert len(peer.said(RunSpan)) == 1
+
+
+def test_an_executor_that_is_no_relay_is_not_made_one_by_what_it_says(service: Harness) -> None:
+    executor = service.executor()
+    executor.say(Resized(Needs(9), 9, Needs(1)))
+
+    assert service.facts(ExecutorResized) == []
+    executor.hang_up()
+    service.executor(executor.number)
+    assert [fact.each for fact in service.facts(ExecutorJoined)] == [None]
 
 
 def test_an_executor_of_another_store_is_refused(service: Harness) -> None:

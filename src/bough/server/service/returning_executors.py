@@ -11,6 +11,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from bough import logs
 from bough.model.events.facts import (
     ExecutorDrained,
@@ -27,7 +29,7 @@ from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ExecutorPeer
 from bough.server.service.id_ranges import IdRanges
 from bough.server.turns.shell import Shell
-from bough.wire.executor_messages import Drain, ExecutorHello, SpansHeld, StopElements
+from bough.wire.executor_messages import Drain, ExecutorHello, Resized, SpansHeld, StopElements
 
 _ALL = 1 << 62  # an element that no span reaches
 _LONGEST_CUT: Seconds = 900.0  # that executors of a site are waited for to which our connection is cut
@@ -84,6 +86,14 @@ class ReturningExecutors:
         """All its reports are said: compare once they are in a turn."""
         executor.shared = message.shared
         self._shell.after_turn(lambda: self._compare(executor, set(message.spans)))
+
+    def resized(self, executor: ExecutorPeer, message: Resized) -> None:
+        """A relay has more or fewer executors now; said before it has joined, that counts as if its hello said it."""
+        if not executor.is_relay:
+            return
+        capacity, members, each, until = message.capacity, message.members, message.each, message.until
+        executor.hello = replace(executor.hello, capacity=capacity, members=members, each=each, until=until)
+        self._shell.news(ExecutorResized(executor.number, capacity, members, each, until))
 
     def _compare(self, executor: ExecutorPeer, spans: set[SpanId]) -> None:
         if self._peers.executors.get(executor.number) is not executor:

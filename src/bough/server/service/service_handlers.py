@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from bough import logs
 from bough.errors import BoughError, PeerLost, ProtocolError, UnknownName, UserError
-from bough.model.events.facts import ExecutorDrained, ExecutorResized, ExecutorResumed, Submitted
+from bough.model.events.facts import ExecutorDrained, ExecutorResumed, Submitted
 from bough.model.events.news import FilesIdentified, GroupClosed, PagesAdded, WorkNews
 from bough.model.ids import ROOT, ExecutorId, RecordId
 from bough.model.tasks import Dep, GroupSpec, Item, On
@@ -250,8 +250,7 @@ class ServiceHandlers(MessageHandlers):
             case Leaving():
                 self._returning.leaves(executor, message.reason)
             case Resized():
-                size = (message.capacity, message.members, message.each, message.until)
-                self._shell.news(ExecutorResized(executor.number, *size))
+                self._returning.resized(executor, message)
             case OutputRead():
                 self.task_output.fetched(executor, message)
             case ProbeAnswer():
