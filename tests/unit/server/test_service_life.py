@@ -23,7 +23,7 @@ from bough.model.events.news import GroupClosed, WorkFailed, WorkSucceeded
 from bough.model.ids import NUMBERS
 from bough.model.outcomes import Cause, Failure
 from bough.model.sites.resources import OWN_PYTHON, Needs
-from bough.model.tasks import GroupSpec, Kind, TaskSpec
+from bough.model.tasks import LATER, NO_LIMITS, GroupSpec, Kind, Limits, TaskSpec
 from bough.policies.policy_registry import load_policies
 from bough.server.peer_connection import PeerConnection
 from bough.server.service.id_ranges import IdRanges
@@ -176,10 +176,10 @@ class Peer:
         self.connection.connection_lost(None)
         self.harness.loop.run()
 
-    def submit(self, count: int = 1, request: int = 1) -> list[int]:
+    def submit(self, count: int = 1, request: int = 1, limits: Limits = NO_LIMITS) -> list[int]:
         first = self.welcome.first_id
         ids = list(range(first + 10 * request, first + 10 * request + count))
-        items = [TaskSpec(i, Kind.COMMAND, b"", b"call", group=self.welcome.group) for i in ids]
+        items = [TaskSpec(i, Kind.COMMAND, b"", b"call", group=self.welcome.group, limits=limits) for i in ids]
         self.say(Submit(items, request))
         return ids
 
@@ -388,6 +388,16 @@ def test_what_a_relay_says_of_its_members_before_it_has_joined_counts(service: H
     assert (entry["executor"], entry["members"], entry["cores"], entry["until"]) == (peer.number, 2, 2, 9e9)
     client.submit()
     assert len(peer.said(RunSpan)) == 1
+
+
+def test_outputs_are_written_back_later_by_executors_only_and_not_behind_a_relay(service: Harness) -> None:
+    client = service.client()
+    behind = service.relay(0, "", Resized(Needs(1), 1, Needs(1)))
+    client.submit(1, 1, limits=Limits(keep=LATER))
+    executor = service.executor()
+    client.submit(1, 2, limits=Limits(keep=LATER))
+
+    assert [one.said(RunSpan)[0].limits.keep for one in (behind, executor)] == [True, LATER]
 
 
 def test_an_executor_that_is_no_relay_is_not_made_one_by_what_it_says(service: Harness) -> None:
