@@ -56,6 +56,18 @@ def test_of_an_array_only_what_had_run_goes_first_and_before_what_came_back_unst
     assert order_of(bench, 1, 2) == [(3, 1), (3, 0), (3, 2), (3, 3), (3, 4), (3, 5), (4, 0), (5, 0)]
 
 
+def test_the_rest_of_an_array_does_not_go_along_with_what_was_given_back_of_it() -> None:
+    bench = two_sites(cores=2)
+    bench.submit(task(1), task(2))  # on a
+    bench.submit(task(9))
+    bench.submit(array(3, 5))  # its first element with task 9 on b
+    bench.tell(facts.SiteLeft("b"))
+    bench.tell(*(news.WorkFailed(span, 0, LEFT) for span in bench.machine.state.executors[2].spans))
+    bench.tell(facts.SiteReturned("b"))
+    held = bench.machine.state.executors[2].spans.values()
+    assert [(span.record.id, span.left) for span in held] == [(3, [[0, 1]]), (9, [[0, 1]])]
+
+
 def test_a_priority_counts_more_than_what_was_given_back() -> None:
     bench = two_sites()
     bench.submit(task(1), task(2))
