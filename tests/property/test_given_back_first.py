@@ -19,7 +19,7 @@ from bough.model.outcomes import Cause, Failure
 from bough.policies.placement.data_aware.bough import Bough
 from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import Policies
-from bough.testing.builders import array, executor, submit, task
+from bough.testing.builders import array, executor, on_element, submit, task
 
 SITES = {1: "a", 2: "b", 3: "b"}
 LEFT = Failure(Cause.GIVEN_BACK, "given back: site b left")
@@ -33,7 +33,7 @@ class Sites(RuleBasedStateMachine):
     def open(self, policy: object, cores: int) -> None:
         self.policies = Policies(policy)  # type: ignore[arg-type]
         self.machine, self.twin = Machine(self.policies), Machine(self.policies)
-        self.now, self.records = 1000.0, 0
+        self.now, self.arrays, self.tasks = 1000.0, 0, 1000  # arrays first: their rest could overtake
         self.back: set[tuple[int, int]] = set()  # elements that were given back and not placed since
         self.cleared: set[ExecutorId] = set()  # executors that were told to give back all
         joined = [executor(number, cores, site=site) for number, site in SITES.items()]
@@ -60,11 +60,15 @@ class Sites(RuleBasedStateMachine):
         held = self.machine.state.spans.values()
         return [(one.id, *part) for one in held if on is None or one.executor.id in on for part in one.left]
 
-    @rule(count=st.integers(1, 9), length=st.sampled_from([0, 0, 3, 20]))
-    def tasks_are_submitted(self, count: int, length: int) -> None:
-        numbers = range(self.records + 1, self.records + 1 + (1 if length else count))
-        self.records += len(numbers)
-        self.turn(submit(*(array(number, length) if length else task(number) for number in numbers)))
+    @rule(count=st.integers(1, 9))
+    def tasks_are_submitted(self, count: int) -> None:
+        self.tasks += count
+        self.turn(submit(*(task(self.tasks - number) for number in range(count))))
+
+    @rule(length=st.sampled_from([2, 5, 20]))
+    def an_array_is_submitted(self, length: int) -> None:
+        self.arrays += 1
+        self.turn(submit(array(self.arrays, length)))
 
     @rule(data=st.data())
     def one_begins(self, data: st.DataObject) -> None:
@@ -79,18 +83,31 @@ class Sites(RuleBasedStateMachine):
         chosen = data.draw(st.lists(st.sampled_from(spans), max_size=count, unique=True)) if spans else []
         self.turn(*(news.WorkSucceeded(number, start, start + 1, seconds) for number, start, _ in chosen))
 
-    @rule(grace=st.sampled_from([0.0, 0.0, 5.0]))
-    def site_b_leaves(self, grace: float) -> None:
+    @rule(grace=st.sampled_from([0.0, 5.0]), began=st.lists(st.booleans(), max_size=8))
+    def site_b_leaves(self, grace: float, began: list[bool]) -> None:
+        """Some of what it has comes back at once, begun or not."""
         self.turn(facts.SiteLeft("b", "", grace))
+        self.come_back(began)
 
-    @rule(data=st.data(), count=st.integers(1, 4), began=st.booleans())
-    def some_is_given_back(self, data: st.DataObject, count: int, began: bool) -> None:
-        spans = self.spans(on=self.cleared)
-        chosen = data.draw(st.lists(st.sampled_from(spans), max_size=count, unique=True)) if spans else []
-        if began:
-            self.turn(*(news.WorkFailed(number, start, LEFT) for number, start, _ in chosen))
-        else:
-            self.turn(*(news.WorkReturned(number, start, stop) for number, start, stop in chosen))
+    @rule(began=st.lists(st.booleans(), min_size=1, max_size=4))
+    def some_is_given_back(self, began: list[bool]) -> None:
+        self.come_back(began)
+
+    def come_back(self, began: list[bool]) -> None:
+        spans = zip(self.spans(on=self.cleared), began, strict=False)
+        self.turn(
+            *(
+                news.WorkFailed(number, start, LEFT) if had_run else news.WorkReturned(number, start, stop)
+                for (number, start, stop), had_run in spans
+            )
+        )
+
+    @rule(data=st.data())
+    def one_that_was_given_back_is_cancelled(self, data: st.DataObject) -> None:
+        if self.back:
+            record, index = data.draw(st.sampled_from(sorted(self.back)))
+            self.back.remove((record, index))
+            self.turn(news.Cancel(on_element(record, index)))
 
     @rule()
     def site_b_returns(self) -> None:
