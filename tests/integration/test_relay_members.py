@@ -294,3 +294,18 @@ def test_a_relay_that_is_started_anew_says_what_its_members_hold(
             "the member behind the new relay",
         )
         assert cluster.read(s).result(120).stdout.split() == [digest, name]
+
+
+def test_outputs_to_be_written_back_later_are_written_at_once_behind_a_relay(
+    made: list[Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = begin(made, tmp_path, monkeypatch)
+    cluster.member(2)
+    cluster.ready(1)
+    with cluster.session("later") as s:
+        tasks = [s.command("echo {n} > {o:w}", n=n, o=f"{n}.txt", keep="later") for n in range(5)]
+        for task in tasks:
+            task.result(60)
+    assert [(cluster.here / f"{n}.txt").read_text() for n in range(5)] == [f"{n}\n" for n in range(5)]
+    assert "executor-missing" not in (tmp_path / "server.log").read_text()
+    assert "server-lost" not in (tmp_path / "executor-2.log").read_text()

@@ -171,7 +171,8 @@ def plain_first(view: View) -> Iterator[Place]:
     for work in ready:
         if work.has_inputs:
             return
-        while work.ready:
+        urgent = work.urgent
+        while work.ready and work.urgent == urgent:
             offer = view.executor_for(work)
             if offer.executor is None:
                 ready.skip_like(offer)
@@ -187,7 +188,8 @@ def plain_behind(view: View, most: int) -> Iterator[Place]:
     reserved: set[int] = set()
     ready = view.ready()
     for work in islice(ready, most):
-        while work.ready and not work.has_inputs:
+        urgent = work.urgent
+        while work.ready and work.urgent == urgent and not work.has_inputs:
             offer = view.executor_for(work, reserved)
             if offer.executor is None:
                 if not offer.barred and (kept := view.most_free(work.needs)) is not None:

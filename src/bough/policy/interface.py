@@ -53,6 +53,10 @@ class ReadyWork(Protocol):
         """Higher goes first, before any rank."""
 
     @property
+    def urgent(self) -> int:
+        """Above 0 as long as something of it comes first because it was given back; then it stands elsewhere."""
+
+    @property
     def workflow(self) -> int:
         """The number of the run that it belongs to."""
 

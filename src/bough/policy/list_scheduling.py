@@ -38,7 +38,8 @@ def in_order(view: View) -> Iterator[Place]:
     reserved: set[int] = set()
     ready = view.ready()
     for work in ready:
-        while work.ready:
+        urgent = work.urgent
+        while work.ready and work.urgent == urgent:
             offer = view.executor_for(work, reserved)
             if offer.executor is None:
                 if not offer.barred and (kept := view.most_free(work.needs)) is not None:
@@ -53,7 +54,8 @@ def while_room(view: View) -> Iterator[Place]:
     reserved: set[int] = set()
     ready = view.ready()
     for work in ready:
-        while work.ready:
+        urgent = work.urgent
+        while work.ready and work.urgent == urgent:
             if not view.has_room:
                 return
             offer = view.executor_for(work, reserved)

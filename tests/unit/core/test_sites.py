@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from core_bench import Bench
 
 from bough.core.pilots.sites import PATIENCE
 from bough.model.events import facts, news
 from bough.model.events.orders import ClearExecutor, KeepExecutor, StopSpan
 from bough.model.outcomes import Cause, Failure
-from bough.testing.builders import array, executor, limits, needs, task
+from bough.testing.builders import array, executor, limits, needs, on_element, task
 
 LEFT = Failure(Cause.GIVEN_BACK, "given back: site b left (its owner)")
 
@@ -54,6 +55,30 @@ def test_of_an_array_only_what_had_run_goes_first_and_before_what_came_back_unst
     bench.tell(news.WorkFailed(held[1].id, held[1].start, LEFT))
     bench.tell(news.WorkReturned(held[0].id, held[0].start, held[0].stop))
     assert order_of(bench, 1, 2) == [(3, 1), (3, 0), (3, 2), (3, 3), (3, 4), (3, 5), (4, 0), (5, 0)]
+
+
+def test_the_rest_of_an_array_does_not_go_along_with_what_was_given_back_of_it() -> None:
+    bench = two_sites(cores=2)
+    bench.submit(task(1), task(2))  # on a
+    bench.submit(task(9))
+    bench.submit(array(3, 5))  # its first element with task 9 on b
+    bench.tell(facts.SiteLeft("b"))
+    bench.tell(*(news.WorkFailed(span, 0, LEFT) for span in bench.machine.state.executors[2].spans))
+    bench.tell(facts.SiteReturned("b"))
+    held = bench.machine.state.executors[2].spans.values()
+    assert [(span.record.id, span.left) for span in held] == [(3, [[0, 1]]), (9, [[0, 1]])]
+
+
+@pytest.mark.parametrize("withdraw", [news.Cancel, news.Hold])
+def test_nor_does_it_go_first_when_that_is_withdrawn(withdraw: type[news.Cancel | news.Hold]) -> None:
+    bench = two_sites(cores=2)
+    bench.submit(task(1), task(2))  # on a
+    bench.submit(task(9))
+    bench.submit(array(3, 3))  # its first element with task 9 on b
+    bench.tell(facts.SiteLeft("b"))
+    bench.tell(*(news.WorkFailed(span, 0, LEFT) for span in bench.machine.state.executors[2].spans))
+    bench.tell(withdraw(on_element(3, 0)))
+    assert order_of(bench, 1, 2) == [(9, 0), (3, 1), (3, 2)]
 
 
 def test_a_priority_counts_more_than_what_was_given_back() -> None:

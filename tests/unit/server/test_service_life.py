@@ -4,17 +4,26 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from server_fakes import FakeLoop, FakeStore, FakeTransport
 
 from bough.core.machine import Machine
 from bough.core.queries.facade import Queries
 from bough.model.blobs import blob_id
-from bough.model.events.facts import ExecutorJoined, ExecutorLost, RunClosed, RunOpened, SpanReturned, Submitted
+from bough.model.events.facts import (
+    ExecutorJoined,
+    ExecutorLost,
+    ExecutorResized,
+    RunClosed,
+    RunOpened,
+    SpanReturned,
+    Submitted,
+)
 from bough.model.events.news import GroupClosed, WorkFailed, WorkSucceeded
 from bough.model.ids import NUMBERS
 from bough.model.outcomes import Cause, Failure
 from bough.model.sites.resources import OWN_PYTHON, Needs
-from bough.model.tasks import GroupSpec, Kind, TaskSpec
+from bough.model.tasks import LATER, NO_LIMITS, GroupSpec, Kind, Limits, TaskSpec
 from bough.policies.policy_registry import load_policies
 from bough.server.peer_connection import PeerConnection
 from bough.server.service.id_ranges import IdRanges
@@ -135,6 +144,17 @@ class Harness:
         peer.say(*reports, SpansHeld(spans or []))
         return peer
 
+    def relay(self, number: int = 0, marker: str = "", *behind: object) -> Peer:
+        """One that shares out work, and has no members in its hello; what is said in one go with what it holds."""
+        peer = Peer(self, to_executor=True)
+        hello = ExecutorHello(VERSION, "local", "node", 7, Needs(0), OWN_PYTHON, number, marker=marker)
+        peer.say(replace(hello, members=0, each=Needs(1)))
+        appointed, *_ = peer.said()
+        assert isinstance(appointed, ExecutorWelcome), appointed
+        peer.number = appointed.executor
+        peer.say(SpansHeld([]), *behind)
+        return peer
+
 
 class Peer:
     def __init__(self, harness: Harness, role: str = "owner", *, to_executor: bool = False) -> None:
@@ -156,10 +176,10 @@ class Peer:
         self.connection.connection_lost(None)
         self.harness.loop.run()
 
-    def submit(self, count: int = 1, request: int = 1) -> list[int]:
+    def submit(self, count: int = 1, request: int = 1, limits: Limits = NO_LIMITS) -> list[int]:
         first = self.welcome.first_id
         ids = list(range(first + 10 * request, first + 10 * request + count))
-        items = [TaskSpec(i, Kind.COMMAND, b"", b"call", group=self.welcome.group) for i in ids]
+        items = [TaskSpec(i, Kind.COMMAND, b"", b"call", group=self.welcome.group, limits=limits) for i in ids]
         self.say(Submit(items, request))
         return ids
 
@@ -360,6 +380,42 @@ def test_an_executor_that_leaves_before_it_has_joined_gets_nothing(service: Harn
     assert service.facts(ExecutorJoined)
     other = service.executor()
     assert [run.attempt for run in other.said(RunSpan)] == [1]
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_what_a_relay_says_of_its_members_before_it_has_joined_counts(service: Harness, *, before: bool) -> None:
+    number, marker = 0, ""
+    if before:
+        number, marker = service.relay().number, "t:1"
+        assert [fact.members for fact in service.facts(ExecutorJoined)] == [0]
+    client = service.client()
+    peer = service.relay(number, marker, Resized(Needs(3), 3, Needs(1)), Resized(Needs(2), 2, Needs(1), 9e9))
+
+    client.say(Ask(5, question("executors")))
+    (entry,) = client.said(Answer)[0].value
+    assert (entry["executor"], entry["members"], entry["cores"], entry["until"]) == (peer.number, 2, 2, 9e9)
+    client.submit()
+    assert len(peer.said(RunSpan)) == 1
+
+
+def test_outputs_are_written_back_later_by_executors_only_and_not_behind_a_relay(service: Harness) -> None:
+    client = service.client()
+    behind = service.relay(0, "", Resized(Needs(1), 1, Needs(1)))
+    client.submit(1, 1, limits=Limits(keep=LATER))
+    executor = service.executor()
+    client.submit(1, 2, limits=Limits(keep=LATER))
+
+    assert [one.said(RunSpan)[0].limits.keep for one in (behind, executor)] == [True, LATER]
+
+
+def test_an_executor_that_is_no_relay_is_not_made_one_by_what_it_says(service: Harness) -> None:
+    executor = service.executor()
+    executor.say(Resized(Needs(9), 9, Needs(1)))
+
+    assert service.facts(ExecutorResized) == []
+    executor.hang_up()
+    service.executor(executor.number)
+    assert [fact.each for fact in service.facts(ExecutorJoined)] == [None]
 
 
 def test_an_executor_of_another_store_is_refused(service: Harness) -> None:

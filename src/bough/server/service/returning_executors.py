@@ -11,6 +11,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from bough import logs
 from bough.model.events.facts import (
     ExecutorDrained,
@@ -86,16 +88,12 @@ class ReturningExecutors:
         self._shell.after_turn(lambda: self._compare(executor, set(message.spans)))
 
     def resized(self, executor: ExecutorPeer, message: Resized) -> None:
-        """Members of a relay came or went; of one that has just come it counts once that has joined, a turn later."""
-        if executor.ready:
-            self._resize(executor, message)
-        else:
-            self._shell.after_turn(lambda: self._resize(executor, message))
-
-    def _resize(self, executor: ExecutorPeer, message: Resized) -> None:
-        if self._peers.executors.get(executor.number) is executor:
-            size = (message.capacity, message.members, message.each, message.until)
-            self._shell.news(ExecutorResized(executor.number, *size))
+        """A relay has more or fewer executors now; said before it has joined, that counts as if its hello said it."""
+        if not executor.is_relay:
+            return
+        capacity, members, each, until = message.capacity, message.members, message.each, message.until
+        executor.hello = replace(executor.hello, capacity=capacity, members=members, each=each, until=until)
+        self._shell.news(ExecutorResized(executor.number, capacity, members, each, until))
 
     def _compare(self, executor: ExecutorPeer, spans: set[SpanId]) -> None:
         if self._peers.executors.get(executor.number) is not executor:

@@ -48,8 +48,9 @@ class SpanSender:
         """Say it to the executor; StoreFailed when something it needs is not in the store."""
         spec = order.spec
         limits = spec.limits
-        if limits.keep == LATER and not (
-            executor.hello.members <= 1 and self._queries.may_write_later(spec.id, order.start, order.stop)
+        if limits.keep == LATER and (
+            executor.is_relay  # it does not pass on what its executors write back
+            or not self._queries.may_write_later(spec.id, order.start, order.stop)
         ):
             limits = replace(limits, keep=True)
         run = self._queries.run_of(spec.id) if self._names_directories and spec.kind is Kind.COMMAND else 0

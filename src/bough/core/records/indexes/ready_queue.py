@@ -232,11 +232,14 @@ class ReadyQueue:
             if heap and (not run or heap[0] < (0, 0, 0.0, run[0].id)):
                 entry = heap[0]
                 record = entry[4]
-                if record.queue_key is entry:
-                    if record.ready:
-                        return entry
-                    record.queue_key = ()
+                is_there = record.queue_key is entry
+                if is_there and record.ready and -entry[1] <= record.urgent:
+                    return entry
                 heappop(heap)
+                if is_there:
+                    record.queue_key = ()
+                    if record.ready:  # what came back of it was withdrawn: the rest stands where it would
+                        ReadyQueue.push(self, record, entry[2])
             else:
                 record = run[0]
                 if record.queue_key is IN_ORDER and record.queue is self:  # it may be in another one by now
