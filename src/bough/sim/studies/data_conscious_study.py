@@ -157,7 +157,7 @@ def _run(cell: Cell, seed: int) -> PlaceholderOutcome:
     startup = network.startup / BUNDLE if cell.startup_per_pair else network.startup
     own = f",{cell.options}" if cell.options else ""
     conscious = f"data-conscious:hold=0,latency={network.call},startup={startup},rate={network.rate}{own}"
-    policy = {"FCFS": "fifo", "SJF": "sjf", "DC": conscious}[cell.policy]
+    policy = {"FCFS": "fifo", "SJF": "sjf:ageing=0", "DC": conscious}[cell.policy]
     return run_placeholders(policy, network, cell.hosts, _phases(cell, seed))
 
 

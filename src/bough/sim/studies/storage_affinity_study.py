@@ -198,7 +198,7 @@ def run_heuristic(name: Heuristic, scenario: Scenario, *, sharing: str = "fair")
             policies = Policies(plan)
         else:
             policies = msgspec.structs.replace(
-                load_policies(f"xsufferage:plan=on-event,info=oracle,link={name.link}"),
+                load_policies(f"xsufferage:plan=on-event,info=oracle,link={name.link},ageing=0"),
                 foresight=foresee,
             )
     else:

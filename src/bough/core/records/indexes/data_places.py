@@ -12,7 +12,7 @@ from typing import Final
 
 from bough.core.data.data_index import HostRecord
 
-CONTENTS: Final = 2  # of a place that are looked at for one decision
+CONTENTS: Final = 3  # of a place that are looked at for one decision
 _FRONT: Final = 32  # contents of a place that are sorted at least, if there are so many
 _PART: Final = 8  # of the others, this part is sorted at a time
 _SLACK: Final = 64  # stale entries that a place may have, besides as many as valid ones
