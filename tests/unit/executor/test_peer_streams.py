@@ -44,13 +44,18 @@ class Line:
         self.passed: list[int] = []  # bytes from the peer, by connection
         self.ends: list[tuple[socket.socket, socket.socket]] = []
         self.meets: Callable[[int], None] = lambda _: None  # before bytes of a connection are passed on
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.acceptor = threading.Thread(target=self._accept, daemon=True)
+        self.acceptor.start()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self.listener.accept()
-                far = socket.create_connection(("127.0.0.1", self.port_behind))
+                try:
+                    far = socket.create_connection(("127.0.0.1", self.port_behind))
+                except OSError:  # the peer behind it is gone
+                    near.close()
+                    raise
                 number = len(self.passed)
                 self.passed.append(0)
                 self.ends.append((near, far))
@@ -77,6 +82,7 @@ class Line:
     def close(self) -> None:
         with contextlib.suppress(OSError):  # a test may have ended it
             self.listener.shutdown(socket.SHUT_RDWR)
+        self.acceptor.join(DEADLINE)
         self.listener.close()
         for pair in self.ends:
             for end in pair:
