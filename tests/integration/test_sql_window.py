@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -179,6 +180,16 @@ def test_who_asks_little_has_a_turn_however_many_connections_ask_without_end(ser
     for one in many:
         one.sock.close()
     until(lambda: not any(map(is_alive, busy)), "the end of the statements of who is gone")
+
+
+def test_what_works_on_a_statement_ends_with_a_server_that_is_killed(service: Service) -> None:
+    service.start("--query-time", "10m")
+    begin(service.client(""), ENDLESS)
+    server = service.server.pid
+    busy = until(lambda: [pid for pid in children(server) if seconds_of(pid) > 0.5], "a slow statement")
+    os.kill(server, signal.SIGKILL)
+    service.server.wait()
+    until(lambda: not any(map(is_alive, busy)), "the end of who works on it")
 
 
 def test_statements_of_readers_take_no_turn_of_who_may_do_more(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import select
 import signal
 import struct
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any, BinaryIO, Final
 
@@ -128,6 +130,18 @@ def _write(stream: BinaryIO, *pieces: bytes | bytearray) -> None:
     stream.flush()
 
 
+def end_with_server(source: int) -> None:
+    """End when the server's end of our input is closed, also while a statement is worked on."""
+
+    def watch() -> None:
+        lost = select.poll()
+        lost.register(source, select.POLLRDHUP)
+        lost.poll()
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def main() -> None:
     """Answer until the server is gone, or until it is interrupted."""
     told: list[int] = []
@@ -138,6 +152,7 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, interrupt)
     source, sink = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    end_with_server(source.fileno())
     os.dup2(2, 1)  # nothing but answers goes to the server
     with contextlib.suppress(EOFError, KeyboardInterrupt, BrokenPipeError):
         setting = msgspec.msgpack.decode(_read(source), type=Setting)
