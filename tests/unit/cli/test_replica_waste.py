@@ -23,10 +23,9 @@ class Tables:
             self._made.execute(
                 "insert into tasks(id, run, cores, seconds, done, reused) values (?, 7, 1, 10, 1, 0)", [task]
             )
-        rows = [(1, 1, "done", 0, 10), (2, 1, "superseded", 0, 5), (2, 2, "done", 2, 12)]
+        rows = [(1, 1, 1, "done", 0, 10), (2, 1, 1, "superseded", 0, 5), (2, 2, 2, "done", 2, 12)]
         self._made.executemany(
-            "insert into attempts(id, idx, attempt, span, state, started, ended) values (?1, 0, ?2, ?2, ?3, ?4, ?5)",
-            rows,
+            "insert into attempts(id, idx, attempt, span, state, started, ended) values (?, 0, ?, ?, ?, ?, ?)", rows
         )
         self._made.executemany(
             "insert into staging(id, attempt, cached, from_peers, from_origin, from_shared, idx)"
@@ -37,9 +36,14 @@ class Tables:
     def rows(self, text: str, values: list[Any]) -> list[dict[str, Any]]:
         return [dict(row) for row in self._made.execute(text, values)]
 
+    def close(self) -> None:
+        self._made.close()
+
 
 def waste(*staging: tuple[int, int, int, int, int, int]) -> dict[str, Any]:
-    found = replica_waste(Tables(*staging), 7)  # type: ignore[arg-type]
+    tables = Tables(*staging)
+    found = replica_waste(tables, 7)  # type: ignore[arg-type]
+    tables.close()
     assert found is not None
     return dict(found)
 
@@ -60,5 +64,6 @@ def test_a_store_that_knows_nothing_of_shared_stores_counts_what_it_knows() -> N
     tables = Tables((1, 1, 10, 0, 0, 0), (2, 1, 0, 0, 5, 0))
     tables._made.execute("update staging set from_shared = null")
     said = replica_waste(tables, 7)  # type: ignore[arg-type]
+    tables.close()
     assert said is not None
     assert (said["bytes"], said["input_bytes"]) == (5, 10)

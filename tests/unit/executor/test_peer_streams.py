@@ -44,8 +44,7 @@ class Line:
         self.passed: list[int] = []  # bytes from the peer, by connection
         self.ends: list[tuple[socket.socket, socket.socket]] = []
         self.meets: Callable[[int], None] = lambda _: None  # before bytes of a connection are passed on
-        self.acceptor = threading.Thread(target=self._accept, daemon=True)
-        self.acceptor.start()
+        threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -82,7 +81,6 @@ class Line:
     def close(self) -> None:
         with contextlib.suppress(OSError):  # a test may have ended it
             self.listener.shutdown(socket.SHUT_RDWR)
-        self.acceptor.join(DEADLINE)
         self.listener.close()
         for pair in self.ends:
             for end in pair:

@@ -26,6 +26,7 @@ PATIENCE: Final = 30.0  # seconds for a connection, or an errand without a load
 _TOO_OLD: Final = "bough-too-old"
 _PIECE: Final = 1 << 20
 _MOST_SAID: Final = 300  # characters of what a command says
+_LAST_WORDS: Final = 5.0  # seconds for what was killed to be gone
 ERRAND: Final = (  # no quote, dollar or exclamation mark in it: every shell takes it in single quotes
     f'import sys;sys.version_info<(3,11) and sys.exit("{_TOO_OLD} %d.%d"%sys.version_info[:2]);'
     'exec(compile(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())),"bough","exec"))'
@@ -209,7 +210,9 @@ async def receive(argv: Sequence[str], data: bytes, host: str, python: str, targ
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            # the end of a process is only heard when its pipes were read to their ends, in some versions of Python
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.gather(out.read(), said.read(), process.wait()), _LAST_WORDS)
 
 
 async def _answer(out: asyncio.StreamReader, said: asyncio.StreamReader, host: str, python: str) -> dict[str, Any]:
