@@ -13,6 +13,7 @@ from itertools import islice
 from bough.model.ids import Seconds
 from bough.model.sites.resources import Needs
 from bough.policy.interface import DataMatch, DataTask, DataView, ExecutorView, Place, ReadyWork, View
+from bough.policy.list_scheduling import all_of
 
 Accept = Callable[[DataMatch], bool]
 Choose = Callable[[ExecutorView, Accept | None], DataMatch | None]  # `DataView.best_here` or `most_here`
@@ -171,13 +172,7 @@ def plain_first(view: View) -> Iterator[Place]:
     for work in ready:
         if work.has_inputs:
             return
-        urgent = work.urgent
-        while work.ready and work.urgent == urgent:
-            offer = view.executor_for(work)
-            if offer.executor is None:
-                ready.skip_like(offer)
-                break
-            yield Place(work.id, offer.executor.id)
+        yield from all_of(view, ready, work)
 
 
 def plain_behind(view: View, most: int) -> Iterator[Place]:
@@ -188,15 +183,8 @@ def plain_behind(view: View, most: int) -> Iterator[Place]:
     reserved: set[int] = set()
     ready = view.ready()
     for work in islice(ready, most):
-        urgent = work.urgent
-        while work.ready and work.urgent == urgent and not work.has_inputs:
-            offer = view.executor_for(work, reserved)
-            if offer.executor is None:
-                if not offer.barred and (kept := view.most_free(work.needs)) is not None:
-                    reserved.add(kept.id)
-                ready.skip_like(offer)
-                break
-            yield Place(work.id, offer.executor.id)
+        if not work.has_inputs:
+            yield from all_of(view, ready, work, reserved)
 
 
 _LOOK = 64  # executors that are compared for one task

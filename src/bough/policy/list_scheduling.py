@@ -16,7 +16,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from bough.policy.interface import Place, View
+from bough.policy.interface import Place, ReadyScan, ReadyWork, View
 
 Ageing = Annotated[float, Meta(ge=0, le=1000)]
 AGEING: Final = 0.1  # a chain, whose tasks become ready one after the other, leads for ten elevenths of its way
@@ -54,14 +54,25 @@ def while_room(view: View) -> Iterator[Place]:
     reserved: set[int] = set()
     ready = view.ready()
     for work in ready:
-        urgent = work.urgent
-        while work.ready and work.urgent == urgent:
+        if not view.has_room:
+            return
+        for wish in all_of(view, ready, work, reserved):
+            yield wish
             if not view.has_room:
                 return
-            offer = view.executor_for(work, reserved)
-            if offer.executor is None:
-                if not offer.barred and (kept := view.most_free(work.needs)) is not None:
-                    reserved.add(kept.id)
-                ready.skip_like(offer)
-                break
-            yield Place(work.id, offer.executor.id)
+
+
+def all_of(view: View, ready: ReadyScan, work: ReadyWork, reserved: set[int] | None = None) -> Iterator[Place]:
+    """Place what is ready of some work; `in_order` has the same in its own loop, which is gone through for every task.
+
+    `reserved`: executors that are kept, one more if it fits nowhere; None: nothing is kept.
+    """
+    urgent = work.urgent
+    while work.ready and work.urgent == urgent:
+        offer = view.executor_for(work, reserved or frozenset())
+        if offer.executor is None:
+            if reserved is not None and not offer.barred and (kept := view.most_free(work.needs)) is not None:
+                reserved.add(kept.id)
+            ready.skip_like(offer)
+            return
+        yield Place(work.id, offer.executor.id)

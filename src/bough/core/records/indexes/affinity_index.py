@@ -32,7 +32,7 @@ from bough.core.records.array_record import Record
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.indexes.announcements import Announcements
 from bough.core.records.indexes.arrivals import Arrivals
-from bough.core.records.indexes.data_places import CONTENTS, Place
+from bough.core.records.indexes.data_places import Place
 from bough.core.records.indexes.outdone import Outdone
 from bough.core.records.indexes.placed_inputs import PlacedInputs
 from bough.core.records.indexes.roomy_executors import RoomyExecutors
@@ -569,26 +569,21 @@ class AffinityIndex:
 
     def candidates(self, place: Place) -> Iterator[list[Unit]]:
         """Tasks that read the first contents of a place and were ready when last met, content by content."""
-        wanting, all_readers, listed = self._wanting, self._readers, place.listed
+        wanting, all_readers = self._wanting, self._readers
         place.drop_first(wanting)
-        for content in place.wanted[: -CONTENTS - 1 : -1]:
-            if content in listed and (count := wanting[content]) > 0:
+        for content in place.first():
+            if (count := wanting[content]) > 0:
                 readers = all_readers[content]
                 all_ready = type(readers) is list and len(readers) == count <= _READERS
                 yield readers if all_ready else self._first_readers(content)  # type: ignore[misc]
 
-    def best_at(  # noqa: C901 called for every decision
-        self, place: Place, accept: Callable[[Unit, int], bool]
-    ) -> tuple[Unit, int] | None:
+    def best_at(self, place: Place, accept: Callable[[Unit, int], bool]) -> tuple[Unit, int] | None:
         """The candidate with the most of its input at a place, and how much that is, of those that are accepted.
 
         Priorities come first. Who cannot be the best is not asked after: it has less there, or in all.
         """
-        listed, ranked = place.listed, self.has_priorities
-        weights, per_file = None if self.by_files else self._weights, self._per_file
-        plain = not (self.frozen or self.data.common)  # a look at each content is enough, without a call for each task
         best: tuple[Unit, int] | None = None
-        most, highest = -1, 0
+        most, highest, ranked = -1, 0, self.has_priorities
         for units in self.candidates(place):
             for unit in units:
                 least = most
@@ -596,18 +591,9 @@ class AffinityIndex:
                     if priority < highest:
                         continue
                     least = -1
-                contents = unit.contents
-                if contents is None:
-                    contents = self._look_up(unit)
-                if unit.total <= least:
+                if unit.total <= least and unit.contents is not None:
                     continue
-                if plain:
-                    here = 0
-                    for content in contents:
-                        if content in listed:
-                            here += 1 if weights is None else weights[content] + per_file
-                else:
-                    here = self.here(unit, place)
+                here = self.here(unit, place)
                 if here > least and accept(unit, here):
                     best, most, highest = (unit, here), here, unit.work.priority
                     if here == unit.total and not ranked:
@@ -714,24 +700,15 @@ class AffinityIndex:
 
     def better_host(self, contents: array[int], here: int) -> int:
         """A host that holds more of some contents than so much, below 0: none does; see `most_held`."""
-        if self.by_files and here > 0:
-            holders = self._holders_of(contents)
-            if len(set(holders)) == len(holders):
-                return -1  # no host has two of them, as mostly
-            scores: dict[int, int] = {}
-            for host in holders:
-                scores[host] = scores[host] + 1 if host in scores else 1
-            self._leave_out_stores(scores)
-        elif here > 0 and self._is_spread(contents, here):
+        if here > 0 and self._is_spread(contents, here):
             return -1
-        else:
-            scores = self.amounts_at_hosts(contents)
+        scores = self.amounts_at_hosts(contents)
         best = max(scores, key=scores.__getitem__, default=-1)
         return best if best >= 0 and scores[best] > here else -1
 
-    def _holders_of(self, contents: Iterable[int]) -> list[int]:
-        """The hosts that hold some contents, each as often as it holds one; of those of a common one some."""
-        all_holders, found = self.data.holders_by_content, list[int]()
+    def _is_spread(self, contents: Iterable[int], most: int) -> bool:
+        """Whether no host has two of some contents, nor one that counts for more than so much: as mostly."""
+        all_holders, weighs, found = self.data.holders_by_content, not self.by_files or most < 1, list[int]()
         for content in contents:
             holders = all_holders[content]
             if type(holders) is tuple:
@@ -740,14 +717,11 @@ class AffinityIndex:
                 found += self.data.some_holders(content, _NAMED)
             elif holders >= 0:
                 found.append(holders)
-        return found
-
-    def _is_spread(self, contents: Iterable[int], most: int) -> bool:
-        """Whether no host has two of some contents, nor one that counts for more than so much: as mostly."""
-        if any(self.weight(content) > most for content in contents if self.data.is_held(content)):
-            return False
-        holders = self._holders_of(contents)
-        return len(set(holders)) == len(holders)
+            else:
+                continue  # nobody has it
+            if weighs and self.weight(content) > most:
+                return False
+        return len(set(found)) == len(found)
 
     @property
     def by_site(self) -> bool:
@@ -773,12 +747,9 @@ class AffinityIndex:
             holders = all_holders[content]
             for host in holders if type(holders) is tuple else data.some_holders(content, _NAMED):  # a tuple has few
                 scores[host] = scores[host] + weight if host in scores else weight
-        self._leave_out_stores(scores)
-        return scores
-
-    def _leave_out_stores(self, scores: dict[int, int]) -> None:
-        for store in self.data.stores.values():
+        for store in data.stores.values():
             scores.pop(store.number, None)
+        return scores
 
     def soonest_cost(self, unit: Unit, except_at: Place | None, rate: float, now: Seconds, latest: Seconds) -> float:
         """The least of the time until a holder may ask for work, up to `latest`, and `rate` for all it has not."""
