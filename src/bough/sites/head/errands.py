@@ -170,11 +170,22 @@ async def run(argv: Sequence[str], data: bytes, patience: float, host: str) -> S
     except TimeoutError:
         raise SiteError(f"{host} has not answered within {patience:g} s", transient=True) from None
     finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+        await _end(process)
     return Said(process.returncode or 0, out, said)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Leave nothing of a process that has not ended by itself."""
+    if process.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    # until Python 3.13.1 the end of a process is only heard when its pipes have been read to their ends
+    heard = asyncio.gather(process.stdout.read(), process.stderr.read(), process.wait())
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(heard, _LAST_WORDS)
 
 
 async def receive(argv: Sequence[str], data: bytes, host: str, python: str, target: str) -> SentFile:
@@ -207,12 +218,7 @@ async def receive(argv: Sequence[str], data: bytes, host: str, python: str, targ
     except (ValueError, KeyError, TypeError) as error:
         raise SiteError(f"what {host} sends cannot be read: {error}") from error
     finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            # the end of a process is only heard when its pipes were read to their ends, in some versions of Python
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.gather(out.read(), said.read(), process.wait()), _LAST_WORDS)
+        await _end(process)
 
 
 async def _answer(out: asyncio.StreamReader, said: asyncio.StreamReader, host: str, python: str) -> dict[str, Any]:
