@@ -75,13 +75,13 @@ class OutputFollower:
         while True:
             begun = time.monotonic()
             self._database.refresh()
+            states = self._states()  # before all else: what a task that ends meanwhile wrote last is for the next look
             running = running_tasks(self._database, self._picks)
             busy = {task.label for task in running}
             for task in running:
                 self._pass_on(task)
             for row in ended_rows(self._database, self._picks):
                 self._pass_on_rest(row, busy)
-            states = self._states()
             if states <= set(_ENDED) or not self._database.live:
                 return states == {"done"}
             time.sleep(max(_PAUSE, _SHARE * (time.monotonic() - begun)))
