@@ -514,7 +514,7 @@ class StateDataView:
         if offer is None:
             self._refused = True
             if unit.element >= 0 and not unit.is_ready:
-                self._affinity.left(unit)
+                self._affinity.drop(unit)
             return False
         self._view.offer, self._view.offered_element = offer, unit.element
         return True
