@@ -16,8 +16,9 @@ tasks and some executors, whatever waits.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
-from itertools import chain, groupby, islice
+from itertools import chain, count, groupby, islice
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -31,6 +32,7 @@ from bough.policy.list_scheduling import AGEING, Ageing, in_order
 Link = Literal["alone", "fair-share", "serial"]
 Info = Literal["forecast", "snapshot", "oracle", "noisy"]
 Choose = Callable[["Table"], tuple[int, int]]  # the places of a task and of an executor in the table
+_Planned = tuple[int, int, int]  # record, element, and which one of those that have the same
 
 _MACHINES = 24  # executors in the table
 _UNKNOWN: Seconds = 1.0  # for which a task of unknown length occupies its executor in a static plan
@@ -246,12 +248,21 @@ def by_static_plan(
     if data is None:
         yield from in_order(view)
         return
-    table = Table(view, data, window, link=link, info=info, noise=noise)
-    numbers = {executor.id: number for number, executor in enumerate(table.executors)}
-    waiting = list(table.tasks)
-    for task in waiting:  # what was planned before occupies its executor
+    goes_on = True
+    while goes_on:
+        table = Table(view, data, window, link=link, info=info, noise=noise)
+        waiting = list(table.tasks)
+        numbers = {executor.id: number for number, executor in enumerate(table.executors)}
+        _plan(data, table, choose, numbers)
+        placed = yield from _follow_plan(view, data, table, waiting, numbers)
+        goes_on = placed and view.has_room
+    yield from _idle_ones(view)
+
+
+def _plan(data: DataView, table: Table, choose: Choose, numbers: dict[int, int]) -> None:
+    """Plan those tasks of a table that were not planned before; `numbers`: the places of executors in it."""
+    for key, task in _with_keys(table.tasks):  # what was planned before occupies its executor
         planned = data.notes(task).assigned
-        key = task.work.id, task.element
         where, seconds = planned.get(key, (-1, 0.0))
         if where in numbers:
             table.free_in[numbers[where]] += seconds
@@ -274,28 +285,48 @@ def by_static_plan(
         assigned = data.notes(task).assigned
         if len(assigned) >= _MOST_MEASURED:
             assigned.clear()
-        assigned[task.work.id, task.element] = table.executors[executor].id, table.free_in[executor] - before
-    yield from _follow_plan(view, data, table, waiting, numbers)
-    yield from _idle_ones(view)
+        key = next(key for key in _keys_of(task) if key not in assigned)
+        assigned[key] = table.executors[executor].id, table.free_in[executor] - before
+
+
+def _keys_of(task: DataTask) -> Iterator[_Planned]:
+    """What a task may be planned under: the next tasks of an array without inputs are known by their order alone."""
+    return ((task.work.id, task.element, number) for number in count())
+
+
+def _with_keys(tasks: list[DataTask]) -> list[tuple[_Planned, DataTask]]:
+    """Tasks with what they are planned under."""
+    seen: Counter[tuple[int, int]] = Counter()
+    found: list[tuple[_Planned, DataTask]] = []
+    for task in tasks:
+        found.append(((task.work.id, task.element, seen[task.work.id, task.element]), task))
+        seen[task.work.id, task.element] += 1
+    return found
 
 
 def _follow_plan(
     view: View, data: DataView, table: Table, waiting: list[DataTask], numbers: dict[int, int]
-) -> Iterator[Place]:
-    """Place what was planned for executors that have room, or another one if a task does not fit there."""
+) -> Generator[Place, None, bool]:
+    """Place what was planned for executors that have room, or another one if a task does not fit there.
+
+    Whether any was placed.
+    """
     reserved: set[int] = set()
-    for task in waiting:
-        planned, key = data.notes(task).assigned, (task.work.id, task.element)
+    placed = False
+    for key, task in _with_keys(waiting):
+        planned = data.notes(task).assigned
         where, seconds = planned.get(key, (-1, 0.0))
         if where not in numbers or where in reserved or not data.has_room(table.executors[numbers[where]]):
             continue
         executor = _that_takes(table, data, task, table.executors[numbers[where]], reserved)
         if executor is not None:
             del planned[key]
+            placed = True
             yield wish_for(task, executor) if task.element >= 0 else Place(task.work.id, executor.id, 1)
         elif (kept := view.most_free(task.work.needs)) is not None:
             planned[key] = kept.id, seconds
             reserved.add(kept.id)
+    return placed
 
 
 def by_table(
