@@ -146,6 +146,12 @@ class Table:
         self._later = _by_turn(turn, tasks)
         self.tasks = self._later.pop(0) if self._later else []
 
+    def take_all(self) -> list[DataTask]:
+        """Compare all tasks with each other; they are in the order of their turns."""
+        self.tasks += chain.from_iterable(self._later)
+        self._later = []
+        return list(self.tasks)
+
     def next_turn(self) -> None:
         """Something was placed: it may be another's turn."""
         turn = self._whose_turn()
@@ -248,13 +254,15 @@ def by_static_plan(
     if data is None:
         yield from in_order(view)
         return
-    goes_on = True
+    goes_on, table = True, None
     while goes_on:
-        table = Table(view, data, window, link=link, info=info, noise=noise)
-        waiting = list(table.tasks)
-        numbers = {executor.id: number for number, executor in enumerate(table.executors)}
-        _plan(data, table, choose, numbers)
-        placed = yield from _follow_plan(view, data, table, waiting, numbers)
+        table = Table(view, data, window, link=link, info=info, noise=noise, in_turn=True, before=table)
+        placed = yield from _missed(view, table, set())
+        if not placed:
+            waiting = table.take_all()
+            numbers = {executor.id: number for number, executor in enumerate(table.executors)}
+            _plan(data, table, choose, numbers)
+            placed = yield from _follow_plan(view, data, table, waiting, numbers)
         goes_on = placed and view.has_room
     yield from _idle_ones(view)
 
@@ -323,6 +331,8 @@ def _follow_plan(
             del planned[key]
             placed = True
             yield wish_for(task, executor) if task.element >= 0 else Place(task.work.id, executor.id, 1)
+            if table.turn is not None:
+                break  # it may be another's turn
         elif (kept := view.most_free(task.work.needs)) is not None:
             planned[key] = kept.id, seconds
             reserved.add(kept.id)
@@ -361,12 +371,19 @@ def by_table(
             ranked=ranked,
             before=table,
         )
-        offer = view.executor_for(table.turn, reserved) if table.turn is not None and table.is_missed else None
-        if offer is not None and offer.executor is not None:
-            yield Place(offer.work.id, offer.executor.id, 1)
-        else:
+        placed = yield from _missed(view, table, reserved)
+        if not placed:
             placed = yield from _empty(view, data, table, choose, reserved)
     yield from _idle_ones(view)
+
+
+def _missed(view: View, table: Table, reserved: set[int]) -> Generator[Place, None, bool]:
+    """Place the work whose turn it is, if it is not among those that are compared; whether it was."""
+    offer = view.executor_for(table.turn, reserved) if table.turn is not None and table.is_missed else None
+    if offer is None or offer.executor is None:
+        return False
+    yield Place(offer.work.id, offer.executor.id, 1)
+    return True
 
 
 def _empty(
