@@ -11,6 +11,7 @@ import pytest
 
 from bough.core.invariants import check, picture
 from bough.core.machine import Machine
+from bough.core.scheduling.view import StateView
 from bough.model.arrays.element_reads import pack_reads
 from bough.model.events import facts, news
 from bough.model.events.facts import decode_facts, encode_facts
@@ -103,9 +104,32 @@ class History:
             self.turn(news.WorkSucceeded(span.id, start, stop, self.dice.choice([0.01, 3.0])))
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_share_of_busy_cores_is_what_a_look_at_all_executors_says(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    told = StateView.busy_share
+
+    def compared(view: StateView) -> float:
+        found = told(view)
+        asked.append(found)
+        view._free_cores = None
+        assert found == told(view)
+        return found
+
+    monkeypatch.setattr(StateView, "busy_share", compared)
+    live_through("good-cache-compute:threshold=0.7,patience=40", seed)
+    assert len(set(asked)) > 5
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("seed", range(3))
 def test_any_history_ends_with_everything_done_once(policy: str, seed: int) -> None:
+    live_through(policy, seed)
+
+
+def live_through(policy: str, seed: int) -> None:
     history = History(policy, seed)
     for _ in range(3):
         number, history.next_executor = history.next_executor, history.next_executor + 1

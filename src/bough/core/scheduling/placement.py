@@ -106,7 +106,7 @@ class Placement:
                         break
                     continue
             executor: ExecutorRecord = offer.executor  # type: ignore[assignment] # what a policy sees as one is a record
-            record, fits = offer.work, offer.fits_now
+            record, fits, free = offer.work, offer.fits_now, executor.cores_free
             refused = 0
             if self.state.named_queues.several:
                 self.state.named_queues.charge(record.queue.named, record.queue.cores)  # type: ignore[attr-defined]
@@ -124,6 +124,7 @@ class Placement:
                 if not has_room(executor):  # it stands last when it has room again
                     affinity.roomy.pop(executor.id)
             self._update_open(executor, fits=fits)
+            view.took(executor, free)
             if affinity is None and self._is_full():
                 break
 

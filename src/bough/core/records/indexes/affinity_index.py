@@ -487,6 +487,8 @@ class AffinityIndex:
     def openings(self, open_executors: Mapping[int, ExecutorRecord], *, for_most: bool) -> list[ExecutorRecord]:
         """Executors with room where some ready task has data; `for_most`: and it may be the most there is."""
         where, roomy = self._where, self.roomy
+        if not self.units:
+            return []
         if for_most and self.can_be_outdone:
             places = [place for name in self.outdone.take_again() if (place := self._places.get(name)) is not None]
             again = [number for place in places for host in place.hosts.values() for number in host.executors]

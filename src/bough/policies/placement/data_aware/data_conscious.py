@@ -73,6 +73,8 @@ class DataConscious(msgspec.Struct, frozen=True):
         next_ones = data.next_arrivals(self.arrivals + 1)  # one more: it may be the one that asks
         named = {executor.id for _, executor in next_ones}
         for executor in view.executors():
+            if next(data.waiting(), None) is None:
+                break
             others = _first_and_last(next_ones, executor, self.arrivals, is_named=executor.id in named)
             while (task := self._best(view, data, executor, others)) is not None:
                 yield wish_for(task, executor)
