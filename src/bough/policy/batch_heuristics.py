@@ -5,7 +5,8 @@ output travels home. Run times come from the history of the task's template: of 
 seen to tell run times, or of those on that host, or of all; or else from the user's estimate. Sizes of outputs come
 from the history of the template; transfers from measured bandwidths; when an executor is free from the mean time
 between its turns. What nobody knows counts as 0, so that without history these heuristics place in order; `explain`
-says where an estimate comes from, and that there is none. Source: `spec/storage-affinity.md` 3.5 to 3.7.
+says where an estimate comes from, and that there is none. Source: `spec/storage-affinity.md` 3.5 to 3.7, whose
+heuristics are those that know of data, but for `sufferage` (3.5), which counts no transfers.
 Tasks are compared with those of their priority; where several workflows compete, with those of the one whose turn it
 is. Those that choose by time would pass over some tasks for ever while others come: each second since a task was first
 compared counts as `ageing` seconds in its favour, see `list_scheduling`.
@@ -45,6 +46,7 @@ class TableHeuristic(msgspec.Struct, frozen=True):
     """What these heuristics share; each has a way to choose."""
 
     uses_estimates: ClassVar[bool] = True  # of run times: `explain` says where they come from
+    counts_transfers: ClassVar[bool] = True  # of input that is not there, and of output on its way home
     window: Annotated[int, Meta(ge=1, le=1000)] = 24  # tasks that are compared
 
     @property
@@ -72,7 +74,7 @@ class AgeingHeuristic(TableHeuristic, frozen=True):
 
     def place(self, view: View, /) -> Iterable[Place]:
         """One task at a time."""
-        return by_table(view, self.window, self.choose, ageing=self.ageing)
+        return by_table(view, self.window, self.choose, ageing=self.ageing, transfers=self.counts_transfers)
 
 
 class RankedHeuristic(AgeingHeuristic, frozen=True):
@@ -103,6 +105,7 @@ class Table:
         ageing: float = 0.0,
         in_turn: bool = False,
         ranked: bool = False,
+        transfers: bool = True,
         before: Table | None = None,
     ) -> None:
         """`in_turn`: tasks are compared with those of their priority and workflow only, as long as there are such.
@@ -120,7 +123,7 @@ class Table:
         there = data.free_in(_MACHINES)
         self.executors = [executor for _, executor in there]
         self.free_in = [seconds for seconds, _ in there]
-        self._info, self._noise = info, noise
+        self._info, self._noise, self._transfers = info, noise, transfers
         # stage and run, by task and executor
         self._known: dict[tuple[int, int, int], tuple[Seconds, Seconds]] = before._known if before is not None else {}
         self._credits: dict[tuple[int, int], Seconds] = before._credits if before is not None else {}
@@ -175,7 +178,7 @@ class Table:
     def _estimate(self, one: DataTask, where: ExecutorView) -> tuple[Seconds, Seconds]:
         """How long the input of a task travels to an executor, and how long it runs there, its output sent home."""
         data = self._data
-        missing, stage = data.missing(one, where)
+        missing, stage = data.missing(one, where) if self._transfers else (0, 0.0)
         run = data.expected_on(one, where)
         if self._info == "oracle":
             foreseen = data.true_run_time(one, where)
@@ -190,7 +193,7 @@ class Table:
                 kept[key] = run, stage / missing if missing else 0.0
             run, pace = kept[key]
             stage = missing * pace if pace else stage
-        return stage, run + data.return_time(one, where)
+        return stage, run + (data.return_time(one, where) if self._transfers else 0.0)
 
     def run_time(self, task: int) -> Seconds:
         """How long a task runs anywhere."""
@@ -349,6 +352,7 @@ def by_table(
     noise: float = 0.0,
     ageing: float = 0.0,
     ranked: bool = False,
+    transfers: bool = True,
 ) -> Iterator[Place]:
     """Assign tasks as long as an executor has room."""
     data = view.estimates
@@ -369,6 +373,7 @@ def by_table(
             ageing=ageing,
             in_turn=True,
             ranked=ranked,
+            transfers=transfers,
             before=table,
         )
         placed = yield from _missed(view, table, reserved)

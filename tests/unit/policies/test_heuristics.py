@@ -70,7 +70,6 @@ def two_hosts(policy: str) -> DataBench:
 @pytest.mark.parametrize(
     "policy",
     [
-        "sufferage",
         "xsufferage",
         "xsufferage:link=serial",
         "xsufferage:link=fair-share",
@@ -82,6 +81,11 @@ def two_hosts(policy: str) -> DataBench:
 def test_the_task_that_would_suffer_most_has_its_choice(policy: str) -> None:
     shop = two_hosts(policy)
     assert (shop.went.get((2, 0)), shop.went.get((1, 0))) == (1, 2)
+
+
+def test_sufferage_knows_of_processors_and_not_of_data() -> None:
+    shop = two_hosts("sufferage")
+    assert (shop.went.get((1, 0)), shop.went.get((2, 0))) == (1, 2)
 
 
 def test_in_order_the_first_task_takes_the_place_and_the_other_waits_for_it() -> None:
