@@ -170,7 +170,7 @@ class Placement:
         fact = facts.Placed(span, RecordId(record.id), start, stop, attempt, executor.id, not fits)
         self._facts.append(fact)
         lifecycle.place_elements(state, fact, record, executor)
-        if state.affinity is not None and record.spec.reads is not None:
+        if state.affinity is not None and record.has_inputs:
             note_data(state.affinity, state.spans[span])
         pages = record.pages(start, stop)
         spec: ArraySpec | TaskSpec = record.spec_for_executors

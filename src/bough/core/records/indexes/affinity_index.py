@@ -37,7 +37,7 @@ from bough.core.records.indexes.data_places import Place
 from bough.core.records.indexes.outdone import Outdone
 from bough.core.records.indexes.placed_inputs import PlacedInputs
 from bough.core.records.indexes.roomy_executors import RoomyExecutors
-from bough.core.records.indexes.waiting_units import Unit, UnitKey, files_read, key_of, template_of
+from bough.core.records.indexes.waiting_units import Unit, UnitKey, files_read, template_of
 from bough.model.ids import Seconds
 from bough.model.outcomes import Detail
 from bough.policy.interface import DataNeeds, PlanNotes
@@ -177,17 +177,11 @@ class AffinityIndex:
     def _list(self, record: Record, element: int, now: Seconds) -> None:
         unit = Unit(record, element, now)
         files = files_read(record, element)
-        if not files or not unit.is_ready:
-            return
-        key = key_of(record, element)
-        former = self.units.pop(key, None)
-        if former is not None:
-            self.left(former)  # it waited before, and nobody has noticed that it did not meanwhile
-        self.units[key] = unit
-        self._in_order.append(unit)
-        if len(self._in_order) > self._clean_at:
-            self._drop_stale()
-        self.announcements.became_ready(unit, len(self.units))
+        if not (files or record.has_inputs) or not unit.is_ready:
+            return  # an element that reads nothing is listed if others of its array do: it is not plain work
+        self._line_up(unit)
+        if files:
+            self.announcements.became_ready(unit, len(self.units))
         run, data, all_readers, wanting = unit.run, self.data, self._readers, self._wanting
         self._look_up(unit)
         contents, held = data.contents_by_run.get(run, _NO_FILES), False
@@ -213,6 +207,17 @@ class AffinityIndex:
         if not held:
             self._unheld.append(unit)
             self._bound_unheld()
+
+    def _line_up(self, unit: Unit) -> None:
+        """A task waits from now on."""
+        key = unit.key
+        former = self.units.pop(key, None)
+        if former is not None:
+            self.left(former)  # it waited before, and nobody has noticed that it did not meanwhile
+        self.units[key] = unit
+        self._in_order.append(unit)
+        if len(self._in_order) > self._clean_at:
+            self._drop_stale()
 
     def _bound_unheld(self) -> None:
         """Not every policy asks for what nobody holds: forget what does not wait any more, and what is there twice."""
