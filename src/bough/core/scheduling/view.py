@@ -8,6 +8,7 @@ Rule: a question changes no answer. What a policy wants left out belongs to the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 from math import inf
 from random import Random
@@ -488,7 +489,9 @@ class StateDataView:
         """What waiting for a holder elsewhere would cost."""
         unit: Unit = task  # type: ignore[assignment] # what a policy sees as a task is a unit
         affinity, state = self._affinity, self._state
-        return affinity.soonest_cost(unit, affinity.place_of(state.executors[executor.id]), rate, state.now, latest)
+        place = affinity.place_of(state.executors[executor.id])
+        could_run = partial(self._could_ever_run, unit)
+        return affinity.soonest_cost(unit, place, rate, state.now, latest, could_run=could_run)
 
     def where_most_is(self, task: DataTask) -> ExecutorView | None:
         """An executor that would take a task now, where most of its input is of all places that could ever run it."""
@@ -511,6 +514,9 @@ class StateDataView:
 
     def _could_ever_run(self, unit: Unit, host: HostRecord) -> bool:
         """Whether a task could run on a host if nothing else did; some executors there are asked."""
+        place = unit.work.queue.place
+        if place and host.host != place and place in self._state.hosts:
+            return False
         executors, could_fit = self._state.executors, self._state.named_queues.could_fit
         there = [executors[number] for number in islice(host.executors, _EXECUTORS) if number in executors]
         return any(not one.draining and could_fit(one, unit.work.needs) for one in there)

@@ -803,12 +803,41 @@ class AffinityIndex:
             scores.pop(store.number, None)
         return scores
 
-    def soonest_cost(self, unit: Unit, except_at: Place | None, rate: float, now: Seconds, latest: Seconds) -> float:
-        """The least of the time until a holder may ask for work, up to `latest`, and `rate` for all it has not."""
+    def soonest_cost(
+        self,
+        unit: Unit,
+        except_at: Place | None,
+        rate: float,
+        now: Seconds,
+        latest: Seconds,
+        *,
+        could_run: Callable[[HostRecord], bool] | None = None,
+    ) -> float:
+        """The least of the time until a holder may ask for work, up to `latest`, and `rate` for all it has not.
+
+        `could_run`: which holders count.
+        """
         soon = self.arrivals.until(latest)
         own = except_at.only if except_at is not None else -1
         own_time = soon.pop(own, None)  # it has some of it, mostly, and would be looked at in vain
-        scores: dict[int, int] = {}  # by host that may ask in time: how much it has
+        scores = self._amounts_in_time(unit, soon)
+        if own < 0 and except_at is not None:
+            for host in scores.keys() & except_at.hosts.keys():
+                del scores[host]
+        least, total = inf, unit.total
+        by_number = self.data.by_number
+        for host, here in scores.items():
+            when = soon[host]
+            cost = (total - here) * rate + (when - now if when > now else 0.0)
+            if cost < least and (could_run is None or ((one := by_number[host]) is not None and could_run(one))):
+                least = cost
+        if own_time is not None:
+            soon[own] = own_time
+        return least
+
+    def _amounts_in_time(self, unit: Unit, soon: Mapping[int, Seconds]) -> dict[int, int]:
+        """How much of a task's input those hosts hold that may ask in time, by their numbers."""
+        scores: dict[int, int] = {}
         all_holders, asks_late = self.data.holders_by_content, soon.keys().isdisjoint
         for content in self.contents_of(unit):
             holders = all_holders[content]
@@ -820,16 +849,7 @@ class AffinityIndex:
             for host in holders:
                 if host in soon:
                     scores[host] = scores[host] + weight if host in scores else weight
-        if own < 0 and except_at is not None:
-            for host in scores.keys() & except_at.hosts.keys():
-                del scores[host]
-        least, total = inf, unit.total
-        for host, here in scores.items():
-            when = soon[host]
-            least = min(least, (total - here) * rate + (when - now if when > now else 0.0))
-        if own_time is not None:
-            soon[own] = own_time
-        return least
+        return scores
 
     def holders(self, unit: Unit) -> dict[str, int]:
         """How much of a task's input is where; of contents that many hold only some holders."""
