@@ -514,12 +514,21 @@ class StateDataView:
 
     def _could_ever_run(self, unit: Unit, host: HostRecord) -> bool:
         """Whether a task could run on a host if nothing else did; some executors there are asked."""
-        place = unit.work.queue.place
-        if place and host.host != place and place in self._state.hosts:
+        state, work = self._state, unit.work
+        place = work.queue.place
+        if place and host.host != place and place in state.hosts:
             return False
-        executors, could_fit = self._state.executors, self._state.named_queues.could_fit
+        avoid = work.avoided.get(unit.element, ()) if isinstance(work, ArrayRecord) else work.avoid
+        avoided = state.avoidable(work, avoid) if avoid else ()
+        executors, could_fit = state.executors, state.named_queues.could_fit
         there = [executors[number] for number in islice(host.executors, _EXECUTORS) if number in executors]
-        return any(not one.draining and could_fit(one, unit.work.needs) for one in there)
+        return any(
+            not one.draining
+            and one.id not in avoided
+            and one.ends_before(work, state.now)
+            and could_fit(one, work.needs)
+            for one in there
+        )
 
     def could_go(self, task: DataTask, executor: ExecutorView) -> bool:
         """Whether a task could be placed with an executor now."""
