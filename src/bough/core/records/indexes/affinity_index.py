@@ -76,7 +76,7 @@ class AffinityIndex:
         self._by_site = needs.place == "site"
         # whether it is kept where all that has data has more of it elsewhere: see `Outdone`
         self.can_be_outdone = not (self._by_site or self.frozen)
-        self._window = needs.window
+        self.window = needs.window
         self.patience = needs.patience
         self._notes_sizes = needs.estimates
         self.follows_arrivals = needs.arrivals
@@ -124,11 +124,15 @@ class AffinityIndex:
                 self.announcements.served(executor, now)
         self._new.append([record, start, stop, now])
 
+    def unlisted(self) -> Iterator[tuple[Record, int, int]]:
+        """What became ready and is not taken up."""
+        return ((record, start, stop) for record, start, stop, _ in self._new)  # type: ignore[misc]
+
     def take_up(self) -> None:
         """List a slice of what became ready under the files that it reads."""
         if not self._new:
             return
-        if self._window:
+        if self.window:
             self._check_window()
             self._fill_window()
         else:
@@ -139,7 +143,7 @@ class AffinityIndex:
         if self._fills:
             return  # what is taken up shows that another one has left
         self._fills, budget = True, _SLICE
-        while self._new and budget > 0 and (places := self._window - len(self.units)) > 0:
+        while self._new and budget > 0 and (places := self.window - len(self.units)) > 0:
             budget -= places  # elements that are ready no more take none
             self._take_up(places)
         self._fills = False
@@ -158,7 +162,7 @@ class AffinityIndex:
 
     def withdrawn(self) -> bool:
         """Tasks were cancelled or held: whether others may be seen now in the place of some of them."""
-        self._withdrawn = bool(self._window and self._new)
+        self._withdrawn = bool(self.window and self._new)
         return self._withdrawn
 
     def _check_window(self) -> None:
@@ -296,7 +300,7 @@ class AffinityIndex:
                 self._readers[content] = None
         if unit.reads_unknown:
             self._leave_unknown(unit)
-        if self._window:
+        if self.window:
             self._slide(unit)
 
     def _leave_unknown(self, unit: Unit) -> None:
