@@ -11,11 +11,13 @@ import pytest
 
 from bough.core.invariants import check, picture
 from bough.core.machine import Machine
+from bough.core.scheduling.view import StateView
 from bough.model.arrays.element_reads import pack_reads
 from bough.model.events import facts, news
 from bough.model.events.facts import decode_facts, encode_facts
-from bough.model.ids import ExecutorId, FileId, SpanId
-from bough.model.tasks import ArraySpec, TaskSpec
+from bough.model.ids import ExecutorId, FileId, RecordId, SpanId
+from bough.model.outcomes import Cause, Failure
+from bough.model.tasks import ArraySpec, Page, TaskSpec
 from bough.policies.policy_registry import load_policies
 from bough.testing.builders import array, executor, submit, task
 
@@ -53,6 +55,7 @@ class History:
         self.now = 0.0
         self.alive: list[int] = []
         self.next_executor = 1
+        self.feeds: dict[int, int] = {}  # arrays that are fed: how many elements they have
         self.turn(facts.RunOpened(1, "test", "h", 1))
 
     def turn(self, *said: object) -> None:
@@ -68,9 +71,22 @@ class History:
     def work(self, number: int) -> TaskSpec | ArraySpec:
         dice = self.dice
         some = [[f"/{file}" for file in dice.sample(range(1, FILES + 1), dice.randint(0, 4))] for _ in range(6)]
+        if dice.random() < 0.2:
+            self.feeds[number] = 0
+            return array(number, 0, open=True, fed=True, pages=())
         if dice.random() < 0.4:
             return array(number, 6, reads=pack_reads(some))
         return task(number, reads=tuple(some[0]), template=dice.choice("ab"))
+
+    def fed(self, number: int, *, last: bool = False) -> news.PagesAdded:
+        """Some more elements of an array, some of which read something; or the end of it."""
+        dice, start = self.dice, self.feeds[number]
+        if last:
+            return news.PagesAdded(RecordId(number), [], last=True)
+        rows = [[f"/{file}" for file in dice.sample(range(1, FILES + 1), dice.choice([0, 0, 1, 2]))] for _ in range(3)]
+        reads = pack_reads(rows) if dice.random() < 0.7 else None
+        self.feeds[number] += len(rows)
+        return news.PagesAdded(RecordId(number), [Page(start, start + len(rows), b"rows", reads=reads)])
 
     def news(self) -> list[object]:
         """Something that a peer may say, right or wrong."""
@@ -89,6 +105,8 @@ class History:
         if deed < 0.75 and len(self.alive) > 1:
             gone = self.alive.pop(dice.randrange(len(self.alive)))
             return [facts.ExecutorLost(ExecutorId(gone), "gone")]
+        if deed < 0.8 and self.feeds and dice.random() < 0.5:
+            return [self.fed(dice.choice(list(self.feeds)))]
         if deed < 0.8:
             number, self.next_executor = self.next_executor, self.next_executor + 1
             self.alive.append(number)
@@ -100,12 +118,39 @@ class History:
         if spans:
             span = self.dice.choice(spans)
             start, stop = span.left[0]
+            if self.dice.random() < 0.1:
+                failure = Failure(Cause.NOT_STARTED, "not there", site=True)
+                self.turn(news.WorkFailed(span.id, start, self.dice.choice([failure, Failure(Cause.LOST)])))
+                return
             self.turn(news.WorkSucceeded(span.id, start, stop, self.dice.choice([0.01, 3.0])))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_share_of_busy_cores_is_what_a_look_at_all_executors_says(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    told = StateView.busy_share
+
+    def compared(view: StateView) -> float:
+        found = told(view)
+        asked.append(found)
+        view._free_cores = None
+        assert found == told(view)
+        return found
+
+    monkeypatch.setattr(StateView, "busy_share", compared)
+    live_through("good-cache-compute:threshold=0.7,patience=40", seed)
+    assert len(set(asked)) > 2
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("seed", range(3))
 def test_any_history_ends_with_everything_done_once(policy: str, seed: int) -> None:
+    live_through(policy, seed)
+
+
+def live_through(policy: str, seed: int) -> None:
     history = History(policy, seed)
     for _ in range(3):
         number, history.next_executor = history.next_executor, history.next_executor + 1
@@ -120,6 +165,8 @@ def test_any_history_ends_with_everything_done_once(policy: str, seed: int) -> N
         history.turn(*history.news())
         if history.dice.random() < 0.5:
             history.end_something()
+    for feed in history.feeds:
+        history.turn(history.fed(feed, last=True))
     for _ in range(2000):
         if history.machine.is_idle:
             break

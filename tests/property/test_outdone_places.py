@@ -13,7 +13,8 @@ from bough.core.machine import Machine
 from bough.core.records.indexes.affinity_index import AffinityIndex
 from bough.core.scheduling.view import StateDataView, StateView
 from bough.model.events import facts, news
-from bough.model.ids import ExecutorId, FileId, SpanId
+from bough.model.ids import ExecutorId, FileId, RecordId, SpanId
+from bough.model.tasks import Dep, On
 from bough.policies.policy_registry import load_policies
 from bough.policy.interface import DataMatch, DataTask, ExecutorView
 from bough.testing.builders import executor, submit, task
@@ -69,7 +70,20 @@ class Shop:
                 FileId(dice.randint(1, state.workflows[1].files.last)), digest(dice.randint(1, FILES)), 10
             )
             self.tell(news.FilesIdentified(1, (found,)))
-        elif deed < 0.43:
+        elif deed < 0.48:
+            target = Dep(On.TASK, RecordId(dice.randint(1, self.last)))
+            self.tell(
+                dice.choice(
+                    (
+                        news.Hold(target),
+                        news.Hold(target),
+                        news.Release(target),
+                        news.Cancel(target),
+                        news.Retry(target),
+                    )
+                )
+            )
+        elif deed < 0.51:
             self.newest += 1
             self.tell(facts.ExecutorLost(ExecutorId(dice.choice(there)), "gone"), executor(self.newest, 1))
         else:
@@ -128,7 +142,7 @@ class Shop:
 @pytest.mark.parametrize("policy", ["max-cache-hit:patience=0", "good-cache-compute:threshold=0,patience=0,by=bytes"])
 def test_a_place_that_is_outdone_has_nothing_for_its_executors(policy: str) -> None:
     outdone = takers = passed_over = 0
-    for seed in range(4):
+    for seed in range(12):
         shop = Shop(policy, seed)
         for _ in range(200):
             shop.change()

@@ -13,6 +13,7 @@ from bough.core.records.executor_record import is_manual
 from bough.core.records.group_record import STATES, GroupRecord
 from bough.core.records.indexes.ready_queue import HAD_RUN, is_valid
 from bough.core.records.indexes.replicas import may_be_replicated
+from bough.core.records.indexes.waiting_units import key_of
 from bough.core.records.population_record import Population
 from bough.core.records.site_record import SiteRecord
 from bough.core.records.task_record import TaskRecord
@@ -43,6 +44,7 @@ def check(state: State) -> None:
     _populations(state)
     _replicas(state)
     _unsaved(state)
+    _wanted(state)
 
 
 def _demand(holds: bool, law: str) -> None:
@@ -90,6 +92,31 @@ def _unsaved(state: State) -> None:
         seen.setdefault(executor, set()).add((number, index))
     known = {executor: set(elements) for executor, elements in state.unsaved.by_executor.items()}
     _demand(seen == known, "outputs on their way are not those that executors have")
+
+
+def _wanted(state: State) -> None:
+    """What is ready and of a record that declares inputs is listed, or will be; who reads a content is counted."""
+    affinity = state.affinity
+    if affinity is None or not state.asks_policy:
+        return
+    units = affinity.units
+    for key, unit in units.items():
+        _demand(
+            unit.key == key and not unit.gone, f"{key} is listed as waiting for its data, and was told to have left"
+        )
+    if not affinity.window:
+        coming = {key_of(record, index) for record, start, stop in affinity.unlisted() for index in range(start, stop)}
+        listed = units.keys() | coming
+        for record in state.records.values():
+            if record.ready and record.has_inputs:
+                runs = record.runs(bytes((READY,)), 0, record.length)
+                ready = (index for start, stop in runs for index in range(start, stop))
+                missing = [index for index in ready if key_of(record, index) not in listed]
+                _demand(not missing, f"{record.id}.{missing} is ready, and not listed by what it reads")
+    readers = Counter(content for unit in units.values() for content in affinity.contents_of(unit))
+    for content in range(len(state.data.holders_by_content)):
+        told, counted = affinity.count_readers(content), readers[content]
+        _demand(told == counted, f"content {content} has {counted} readers, not {told}")
 
 
 def _ready(state: State, record: Record) -> None:

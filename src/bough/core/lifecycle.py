@@ -576,7 +576,7 @@ def pages_added(state: State, effects: Effects | None, fact: news.PagesAdded) ->
     """An open array grew, or is complete."""
     record = state.records[fact.record]
     assert isinstance(record, ArrayRecord)
-    start = record.length
+    start, had_inputs = record.length, record.has_inputs
     record.add_pages(fact.pages)
     for page in fact.pages:
         if page.reads is not None:
@@ -591,6 +591,8 @@ def pages_added(state: State, effects: Effects | None, fact: news.PagesAdded) ->
         state.open_arrays -= 1
         record.group.unfinished -= 1
         dependencies.array_complete(state, effects, record)
+    if record.has_inputs and not had_inputs:
+        state.list_ready(record)
     if count and record.waits == 0:
         elements_free(state, effects, record, start, record.length, candidates=fact.reuse or None)
         if effects is not None and (record.after or record.group.gated):

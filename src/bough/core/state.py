@@ -426,9 +426,13 @@ class State:
                     if entry[4].ready and is_valid(entry):
                         record = self.records[entry[4].id]
                         self.enqueue(record)
-                        if self.affinity is not None and record.has_inputs:
-                            for start, stop in record.runs(bytes((READY,)), 0, record.length):
-                                self.affinity.became_ready(record, start, stop, self.now)
+                        self.list_ready(record)
+
+    def list_ready(self, record: Record) -> None:
+        """Tell the index of wanted data what is ready of a record, some of which declares inputs, maybe only now."""
+        if self.affinity is not None and self.asks_policy and record.has_inputs:
+            for start, stop in record.runs(bytes((READY,)), 0, record.length):
+                self.affinity.became_ready(record, start, stop, self.now)
 
     # --- time ------------------------------------------------------------------------------------
 

@@ -5,7 +5,8 @@ output travels home. Run times come from the history of the task's template: of 
 seen to tell run times, or of those on that host, or of all; or else from the user's estimate. Sizes of outputs come
 from the history of the template; transfers from measured bandwidths; when an executor is free from the mean time
 between its turns. What nobody knows counts as 0, so that without history these heuristics place in order; `explain`
-says where an estimate comes from, and that there is none. Source: `spec/storage-affinity.md` 3.5 to 3.7.
+says where an estimate comes from, and that there is none. Source: `spec/storage-affinity.md` 3.5 to 3.7, whose
+heuristics are those that know of data, but for `sufferage` (3.5), which counts no transfers.
 Tasks are compared with those of their priority; where several workflows compete, with those of the one whose turn it
 is. Those that choose by time would pass over some tasks for ever while others come: each second since a task was first
 compared counts as `ageing` seconds in its favour, see `list_scheduling`.
@@ -16,8 +17,9 @@ tasks and some executors, whatever waits.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
-from itertools import chain, groupby, islice
+from itertools import chain, count, groupby, islice
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -31,6 +33,7 @@ from bough.policy.list_scheduling import AGEING, Ageing, in_order
 Link = Literal["alone", "fair-share", "serial"]
 Info = Literal["forecast", "snapshot", "oracle", "noisy"]
 Choose = Callable[["Table"], tuple[int, int]]  # the places of a task and of an executor in the table
+_Planned = tuple[int, int, int]  # record, element, and which one of those that have the same
 
 _MACHINES = 24  # executors in the table
 _UNKNOWN: Seconds = 1.0  # for which a task of unknown length occupies its executor in a static plan
@@ -43,6 +46,7 @@ class TableHeuristic(msgspec.Struct, frozen=True):
     """What these heuristics share; each has a way to choose."""
 
     uses_estimates: ClassVar[bool] = True  # of run times: `explain` says where they come from
+    counts_transfers: ClassVar[bool] = True  # of input that is not there, and of output on its way home
     window: Annotated[int, Meta(ge=1, le=1000)] = 24  # tasks that are compared
 
     @property
@@ -70,7 +74,7 @@ class AgeingHeuristic(TableHeuristic, frozen=True):
 
     def place(self, view: View, /) -> Iterable[Place]:
         """One task at a time."""
-        return by_table(view, self.window, self.choose, ageing=self.ageing)
+        return by_table(view, self.window, self.choose, ageing=self.ageing, transfers=self.counts_transfers)
 
 
 class RankedHeuristic(AgeingHeuristic, frozen=True):
@@ -101,6 +105,7 @@ class Table:
         ageing: float = 0.0,
         in_turn: bool = False,
         ranked: bool = False,
+        transfers: bool = True,
         before: Table | None = None,
     ) -> None:
         """`in_turn`: tasks are compared with those of their priority and workflow only, as long as there are such.
@@ -118,7 +123,7 @@ class Table:
         there = data.free_in(_MACHINES)
         self.executors = [executor for _, executor in there]
         self.free_in = [seconds for seconds, _ in there]
-        self._info, self._noise = info, noise
+        self._info, self._noise, self._transfers = info, noise, transfers
         # stage and run, by task and executor
         self._known: dict[tuple[int, int, int], tuple[Seconds, Seconds]] = before._known if before is not None else {}
         self._credits: dict[tuple[int, int], Seconds] = before._credits if before is not None else {}
@@ -144,6 +149,12 @@ class Table:
         self._later = _by_turn(turn, tasks)
         self.tasks = self._later.pop(0) if self._later else []
 
+    def take_all(self) -> list[DataTask]:
+        """Compare all tasks with each other; they are in the order of their turns."""
+        self.tasks += chain.from_iterable(self._later)
+        self._later = []
+        return list(self.tasks)
+
     def next_turn(self) -> None:
         """Something was placed: it may be another's turn."""
         turn = self._whose_turn()
@@ -167,7 +178,7 @@ class Table:
     def _estimate(self, one: DataTask, where: ExecutorView) -> tuple[Seconds, Seconds]:
         """How long the input of a task travels to an executor, and how long it runs there, its output sent home."""
         data = self._data
-        missing, stage = data.missing(one, where)
+        missing, stage = data.missing(one, where) if self._transfers else (0, 0.0)
         run = data.expected_on(one, where)
         if self._info == "oracle":
             foreseen = data.true_run_time(one, where)
@@ -182,7 +193,7 @@ class Table:
                 kept[key] = run, stage / missing if missing else 0.0
             run, pace = kept[key]
             stage = missing * pace if pace else stage
-        return stage, run + data.return_time(one, where)
+        return stage, run + (data.return_time(one, where) if self._transfers else 0.0)
 
     def run_time(self, task: int) -> Seconds:
         """How long a task runs anywhere."""
@@ -246,12 +257,23 @@ def by_static_plan(
     if data is None:
         yield from in_order(view)
         return
-    table = Table(view, data, window, link=link, info=info, noise=noise)
-    numbers = {executor.id: number for number, executor in enumerate(table.executors)}
-    waiting = list(table.tasks)
-    for task in waiting:  # what was planned before occupies its executor
+    goes_on, table = True, None
+    while goes_on:
+        table = Table(view, data, window, link=link, info=info, noise=noise, in_turn=True, before=table)
+        placed = yield from _missed(view, table, set())
+        if not placed:
+            waiting = table.take_all()
+            numbers = {executor.id: number for number, executor in enumerate(table.executors)}
+            _plan(data, table, choose, numbers)
+            placed = yield from _follow_plan(view, data, table, waiting, numbers)
+        goes_on = placed and view.has_room
+    yield from _idle_ones(view)
+
+
+def _plan(data: DataView, table: Table, choose: Choose, numbers: dict[int, int]) -> None:
+    """Plan those tasks of a table that were not planned before; `numbers`: the places of executors in it."""
+    for key, task in _with_keys(table.tasks):  # what was planned before occupies its executor
         planned = data.notes(task).assigned
-        key = task.work.id, task.element
         where, seconds = planned.get(key, (-1, 0.0))
         if where in numbers:
             table.free_in[numbers[where]] += seconds
@@ -274,28 +296,50 @@ def by_static_plan(
         assigned = data.notes(task).assigned
         if len(assigned) >= _MOST_MEASURED:
             assigned.clear()
-        assigned[task.work.id, task.element] = table.executors[executor].id, table.free_in[executor] - before
-    yield from _follow_plan(view, data, table, waiting, numbers)
-    yield from _idle_ones(view)
+        key = next(key for key in _keys_of(task) if key not in assigned)
+        assigned[key] = table.executors[executor].id, table.free_in[executor] - before
+
+
+def _keys_of(task: DataTask) -> Iterator[_Planned]:
+    """What a task may be planned under: the next tasks of an array without inputs are known by their order alone."""
+    return ((task.work.id, task.element, number) for number in count())
+
+
+def _with_keys(tasks: list[DataTask]) -> list[tuple[_Planned, DataTask]]:
+    """Tasks with what they are planned under."""
+    seen: Counter[tuple[int, int]] = Counter()
+    found: list[tuple[_Planned, DataTask]] = []
+    for task in tasks:
+        found.append(((task.work.id, task.element, seen[task.work.id, task.element]), task))
+        seen[task.work.id, task.element] += 1
+    return found
 
 
 def _follow_plan(
     view: View, data: DataView, table: Table, waiting: list[DataTask], numbers: dict[int, int]
-) -> Iterator[Place]:
-    """Place what was planned for executors that have room, or another one if a task does not fit there."""
+) -> Generator[Place, None, bool]:
+    """Place what was planned for executors that have room, or another one if a task does not fit there.
+
+    Whether any was placed.
+    """
     reserved: set[int] = set()
-    for task in waiting:
-        planned, key = data.notes(task).assigned, (task.work.id, task.element)
+    placed = False
+    for key, task in _with_keys(waiting):
+        planned = data.notes(task).assigned
         where, seconds = planned.get(key, (-1, 0.0))
         if where not in numbers or where in reserved or not data.has_room(table.executors[numbers[where]]):
             continue
         executor = _that_takes(table, data, task, table.executors[numbers[where]], reserved)
         if executor is not None:
             del planned[key]
+            placed = True
             yield wish_for(task, executor) if task.element >= 0 else Place(task.work.id, executor.id, 1)
+            if table.turn is not None:
+                break  # it may be another's turn
         elif (kept := view.most_free(task.work.needs)) is not None:
             planned[key] = kept.id, seconds
             reserved.add(kept.id)
+    return placed
 
 
 def by_table(
@@ -308,6 +352,7 @@ def by_table(
     noise: float = 0.0,
     ageing: float = 0.0,
     ranked: bool = False,
+    transfers: bool = True,
 ) -> Iterator[Place]:
     """Assign tasks as long as an executor has room."""
     data = view.estimates
@@ -328,14 +373,22 @@ def by_table(
             ageing=ageing,
             in_turn=True,
             ranked=ranked,
+            transfers=transfers,
             before=table,
         )
-        offer = view.executor_for(table.turn, reserved) if table.turn is not None and table.is_missed else None
-        if offer is not None and offer.executor is not None:
-            yield Place(offer.work.id, offer.executor.id, 1)
-        else:
+        placed = yield from _missed(view, table, reserved)
+        if not placed:
             placed = yield from _empty(view, data, table, choose, reserved)
     yield from _idle_ones(view)
+
+
+def _missed(view: View, table: Table, reserved: set[int]) -> Generator[Place, None, bool]:
+    """Place the work whose turn it is, if it is not among those that are compared; whether it was."""
+    offer = view.executor_for(table.turn, reserved) if table.turn is not None and table.is_missed else None
+    if offer is None or offer.executor is None:
+        return False
+    yield Place(offer.work.id, offer.executor.id, 1)
+    return True
 
 
 def _empty(

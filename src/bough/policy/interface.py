@@ -209,8 +209,9 @@ class PlanNotes:
     __slots__ = ("assigned", "compared", "measured", "served")
 
     def __init__(self) -> None:
-        # by record and element: the executor that a task was planned for, and for how many seconds
-        self.assigned: dict[tuple[int, int], tuple[int, Seconds]] = {}
+        # by record, element and which of those that have the same: the executor that a task was planned for, and for
+        # how many seconds
+        self.assigned: dict[tuple[int, int, int], tuple[int, Seconds]] = {}
         self.compared: dict[tuple[int, int], Seconds] = {}  # by record and element: when it was compared first
         # by record, element and executor: run time, and seconds a byte, as they were known when they were asked first
         self.measured: dict[tuple[int, int, int], tuple[Seconds, Seconds]] = {}

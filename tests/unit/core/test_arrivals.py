@@ -35,6 +35,20 @@ def test_of_those_that_may_ask_at_the_same_time_as_many_count_as_were_named() ->
     assert made.until(20.0) == dict.fromkeys([0, 1, 3, 4], 20.0)
 
 
+def test_an_executor_that_is_gone_is_forgotten_wherever_it_stands() -> None:
+    made = arrivals()
+    made.took(2, 19.0)  # its place among the next ones is not looked for until somebody asks
+    for gone in (2, 0, 7):
+        del made._executors[gone]  # type: ignore[attr-defined]
+        made.left(gone, gone)
+    assert [executor.id for _, executor in made.first(EXECUTORS, 12.0)] == [1, 3, 4, 5, 6, 8, 9]
+    assert made._gaps.keys() == {1, 3, 4, 5, 6, 8, 9}
+    for gone in sorted(made._gaps):
+        made.left(gone, gone)
+    assert not made._gaps
+    assert not made._expected
+
+
 def test_who_took_nothing_yet_may_ask_at_any_time() -> None:
     made = arrivals()
     made._data.by_number.append(cast("Any", SimpleNamespace(executors={10: None})))

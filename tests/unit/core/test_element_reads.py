@@ -251,3 +251,17 @@ def test_a_feed_that_goes_on_and_on_numbers_no_more_files_than_a_bound(monkeypat
         bench.tell(news.PagesAdded(1, [fed(number, [f"/{number}"])]))  # type: ignore[arg-type]
     record = bench.machine.state.records[1]
     assert [len(record.files_of(index)) for index in range(6)] == [1, 1, 1, 0, 0, 0]
+
+
+def test_what_was_there_when_a_fed_element_was_placed_is_noted_as_of_others() -> None:
+    shop = DataBench("max-compute-util")
+    shop.executor(1, "b")
+    shop.tell(submit(array(1, 0, open=True, fed=True, pages=()), request=1))
+    named = (news.NamedContent("/b", digest_of("b"), 100),)
+    shop.tell(
+        news.PagesAdded(1, [fed(0, ["/b"])]),  # type: ignore[arg-type]
+        news.FilesIdentified(shop.machine.state.run, (), named),
+    )
+    assert shop.went[1, 0] == 1
+    assert shop.machine.state.affinity.units == {}
+    assert any("its input" in line for line in shop.machine.explain(1, 0)), shop.machine.explain(1, 0)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from bough.errors import UserError
+from bough.model.arrays.element_reads import pack_reads
 from bough.model.events import facts, news
 from bough.model.ids import ExecutorId
+from bough.model.outcomes import Cause, Failure
 from bough.model.sites.resources import Needs
-from bough.model.tasks import Dep, On
+from bough.model.tasks import Dep, On, TaskExtras
 from bough.policies.policy_registry import load_placement, placement_names
-from bough.testing.builders import submit, task
+from bough.testing.builders import array, submit, task
 from tests.unit.policies.data_bench import DataBench, digest
 
 AWARE = ["max-cache-hit", "max-compute-util", "good-cache-compute", "bough", "data-conscious", "storage-affinity"]
@@ -182,18 +184,43 @@ def test_good_cache_compute_gives_work_without_inputs_to_anybody_also_behind_wha
 
 
 @pytest.mark.parametrize("policy", ["max-cache-hit", "good-cache-compute:threshold=0", "bough:delay=20"])
-@pytest.mark.parametrize("leaves", [False, True])
-def test_nobody_waits_for_a_place_that_could_never_run_the_task(policy: str, leaves: bool) -> None:
+@pytest.mark.parametrize("why", ["needs", "leaves", "place"])
+def test_nobody_waits_for_a_place_that_could_never_run_the_task(policy: str, why: str) -> None:
     shop = DataBench(policy)
     shop.executor(1, "a")
     shop.tell(facts.ExecutorJoined(ExecutorId(2), "local", "host2", 1, Needs(cores=1, gpus=1)))
     shop.bench.submit(task(101), task(102))
     shop.went = {(101, 0): 1, (102, 0): 2}
-    shop.submit(1, "a", needs=Needs(cores=1, gpus=0 if leaves else 1))
-    if leaves:
+    wants = {"needs": Needs(cores=1, gpus=1)} if why == "needs" else {}
+    shop.submit(1, "a", extras=TaskExtras(host="host2" if why == "place" else ""), **wants)
+    if why == "leaves":
         shop.tell(facts.ExecutorDrained(ExecutorId(1)))
     shop.end(102)
     assert shop.went[1, 0] == 2
+
+
+@pytest.mark.parametrize(
+    "policy", ["max-cache-hit", "good-cache-compute:threshold=0", "bough:delay=20", "data-conscious:age=0"]
+)
+@pytest.mark.parametrize("is_array", [False, True])
+def test_a_task_that_failed_for_reasons_of_its_place_is_not_left_to_that_place(policy: str, *, is_array: bool) -> None:
+    shop = DataBench(policy)
+    shop.executor(1)
+    if is_array:
+        shop.tell(submit(array(1, 1, reads=pack_reads([["/a"]])), request=1))
+    else:
+        shop.submit(1, "a")
+    shop.tell(*shop._known_first(["a"]))
+    shop.executor(2)
+    shop.bench.submit(task(2))
+    shop.cache(1, "a")
+    shop.bench.now += 1.0
+    failure = Failure(Cause.NOT_STARTED, "a library is missing there", site=True)
+    shop.tell(news.WorkFailed(shop.bench.span(1), 0, failure))
+    shop.bench.now += 1.0
+    assert shop.went == {(1, 0): 1}
+    shop.tell(news.WorkSucceeded(shop.bench.span(2), 0, 1, 1.0))
+    assert shop.went == {(1, 0): 2}
 
 
 def test_max_cache_hit_prefers_the_place_with_more_files() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from bough.model.events import news
 from bough.model.ids import ExecutorId
+from bough.model.sites.resources import Needs
 from bough.policies.placement.data_aware.data_conscious import _first_and_last
 from bough.policies.policy_registry import load_placement
 from bough.policy.interface import DataMatch
@@ -180,6 +181,32 @@ def test_no_more_tasks_are_examined_than_the_window_has(window: int, *, goes: bo
     shop.tell(*shop.resumed(1))
     assert (1, 0) not in shop.went
     assert ((2, 0) in shop.went) == goes
+
+
+@pytest.mark.parametrize("other", ["cold", "light"])
+def test_a_little_data_of_what_is_held_back_keeps_no_other_task_from_running(other: str) -> None:
+    shop = asked("penalty=25", 1_000_000)
+    shop.sizes.update(little=1, cold=1_000_000, light=1)
+    shop.cache(2, "light")
+    shop.submit(2, "far", "little")
+    shop.cache(1, "little")
+    assert not {(1, 0), (2, 0)} & shop.went.keys()
+    shop.submit(3, other)
+    assert shop.went[3, 0] == 1
+
+
+def test_nothing_is_left_to_a_holder_that_could_never_run_it() -> None:
+    shop = DataBench("data-conscious:rate=1e6,age=0,hold=0")
+    shop.sizes["far"] = 1_000_000
+    shop.executor(2, "far")
+    for number in range(50, 54):
+        shop.submit(number, "far")
+        shop.bench.now += 5.0
+        shop.end(number)
+    shop.submit(1, "far", needs=Needs(cores=2))
+    shop.submit(2, "far", "more", needs=Needs(cores=2))
+    shop.executor(1, cores=2)
+    assert shop.went.get((1, 0)) == 1
 
 
 def test_a_shared_store_that_was_found_last_is_no_executor_that_may_ask() -> None:

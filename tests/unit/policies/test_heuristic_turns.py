@@ -14,7 +14,7 @@ from bough.testing.builders import array, limits, submit, task
 from tests.unit.policies.data_bench import DataBench
 
 LISTS = ["sjf", "ljf", "critical-path", "heft", "fpltf"]
-TABLES = ["min-min", "max-min", "mct", "olb", "sufferage", "xsufferage"]
+TABLES = ["min-min", "max-min", "mct", "olb", "sufferage", "xsufferage", "xsufferage:plan=static"]
 VICTIM = 5
 STEP = 20.0  # seconds between two looks
 

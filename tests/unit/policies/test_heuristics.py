@@ -9,11 +9,12 @@ from msgspec.structs import replace
 
 from bough.core.data.estimates import Basis
 from bough.core.scheduling.view import StateView
+from bough.model.arrays.element_reads import pack_reads
 from bough.model.events import facts, news
 from bough.model.ids import ExecutorId
 from bough.model.outcomes import Detail, Output
 from bough.policy.batch_heuristics import Table
-from bough.testing.builders import limits, submit, task
+from bough.testing.builders import array, limits, submit, task
 from tests.unit.policies.data_bench import DataBench
 
 LENGTHS = {1: 5.0, 2: 9.0, 3: 1.0}  # seconds by task
@@ -69,7 +70,6 @@ def two_hosts(policy: str) -> DataBench:
 @pytest.mark.parametrize(
     "policy",
     [
-        "sufferage",
         "xsufferage",
         "xsufferage:link=serial",
         "xsufferage:link=fair-share",
@@ -81,6 +81,11 @@ def two_hosts(policy: str) -> DataBench:
 def test_the_task_that_would_suffer_most_has_its_choice(policy: str) -> None:
     shop = two_hosts(policy)
     assert (shop.went.get((2, 0)), shop.went.get((1, 0))) == (1, 2)
+
+
+def test_sufferage_knows_of_processors_and_not_of_data() -> None:
+    shop = two_hosts("sufferage")
+    assert (shop.went.get((1, 0)), shop.went.get((2, 0))) == (1, 2)
 
 
 def test_in_order_the_first_task_takes_the_place_and_the_other_waits_for_it() -> None:
@@ -244,6 +249,16 @@ def test_a_static_plan_is_made_anew_for_an_executor_that_has_left() -> None:
     shop.end(on_executor(shop, 1))
     shop.end(on_executor(shop, 1))
     assert {(1, 0), (2, 0)} <= shop.went.keys()
+
+
+@pytest.mark.parametrize("reads", [(), ("near",)])
+def test_a_static_plan_fills_all_executors_in_one_turn_also_more_than_a_table_has(reads: tuple[str, ...]) -> None:
+    shop = DataBench("xsufferage:plan=static")
+    for number in range(1, 41):
+        shop.executor(number, site=f"s{number % 2}")
+    each = pack_reads([[f"/{name}" for name in reads]] * 100)
+    shop.tell(submit(array(1, 100, reads=each), request=1))
+    assert len(set(shop.went.values())) == 40
 
 
 def test_a_snapshot_stays_what_it_was_and_a_forecast_follows_what_is_measured() -> None:

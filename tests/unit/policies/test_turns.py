@@ -7,10 +7,12 @@ from random import Random
 import pytest
 
 from bough.core.scheduling.view import StateView
+from bough.model.arrays.element_reads import pack_reads
 from bough.model.events import facts, news
-from bough.model.ids import GroupId
+from bough.model.ids import ExecutorId, GroupId, RecordId
 from bough.model.sites.resources import Needs
-from bough.testing.builders import submit, task
+from bough.model.tasks import Page
+from bough.testing.builders import array, submit, task
 from tests.unit.policies.data_bench import DataBench
 
 AWARE = [
@@ -214,3 +216,27 @@ def test_whether_workflows_compete_is_answered_alike_while_somebody_looks_at_all
     assert looked == 2
     view.give_back()
     assert data.is_contested
+
+
+@pytest.mark.parametrize("policy", [*AWARE, "mct", "min-min", "xsufferage", "heft"])
+@pytest.mark.parametrize("fed", [False, True])
+def test_elements_without_inputs_of_an_array_that_has_some_wait_for_nobody(policy: str, *, fed: bool) -> None:
+    shop = DataBench(policy)
+    shop.sizes["a"] = 10**9
+    shop.executor(1, "a")
+    shop.executor(2)
+    shop.tell(news.BytesMoved(ExecutorId(2), "host1", 1_000_000, 1.0))
+    shop.bench.submit(task(101), task(102))
+    shop.submit(1, "a")
+    reads: list[list[str]] = [[], ["/a"], [], []]
+    if fed:
+        shop.tell(submit(array(2, 0, open=True, fed=True, pages=()), request=1))
+        shop.tell(news.PagesAdded(RecordId(2), [Page(0, 1, b"rows")]))
+        shop.tell(news.PagesAdded(RecordId(2), [Page(1, 4, b"rows", reads=pack_reads(reads[1:]))]))
+    else:
+        shop.tell(submit(array(2, 4, reads=pack_reads(reads)), request=1))
+    for _ in range(6):  # the first executor is busy all the time
+        shop.bench.now += 1.0
+        there = [span for span in shop.machine.state.spans.values() if span.executor.id == 2]
+        shop.tell(*(news.WorkSucceeded(span.id, *span.left[0], 1.0) for span in there))
+    assert {(2, 0), (2, 2), (2, 3)} <= shop.went.keys()

@@ -106,7 +106,7 @@ class Placement:
                         break
                     continue
             executor: ExecutorRecord = offer.executor  # type: ignore[assignment] # what a policy sees as one is a record
-            record, fits = offer.work, offer.fits_now
+            record, fits, free = offer.work, offer.fits_now, executor.cores_free
             refused = 0
             if self.state.named_queues.several:
                 self.state.named_queues.charge(record.queue.named, record.queue.cores)  # type: ignore[attr-defined]
@@ -124,6 +124,7 @@ class Placement:
                 if not has_room(executor):  # it stands last when it has room again
                     affinity.roomy.pop(executor.id)
             self._update_open(executor, fits=fits)
+            view.took(executor, free)
             if affinity is None and self._is_full():
                 break
 
@@ -169,7 +170,7 @@ class Placement:
         fact = facts.Placed(span, RecordId(record.id), start, stop, attempt, executor.id, not fits)
         self._facts.append(fact)
         lifecycle.place_elements(state, fact, record, executor)
-        if state.affinity is not None and record.spec.reads is not None:
+        if state.affinity is not None and record.has_inputs:
             note_data(state.affinity, state.spans[span])
         pages = record.pages(start, stop)
         spec: ArraySpec | TaskSpec = record.spec_for_executors

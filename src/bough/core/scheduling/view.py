@@ -8,6 +8,7 @@ Rule: a question changes no answer. What a policy wants left out belongs to the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 from math import inf
 from random import Random
@@ -42,6 +43,7 @@ class StateView:
     scan: StateScan | None = None  # the one that has entries of the queues
     offer: Offer | None = None  # the last executor found: a wish that follows it at once is lawful, and is not checked
     offered_element = -1  # of it
+    _free_cores: float | None = None  # of those that may take something; None: nobody has asked for it
     _kept: ExecutorRecord | None = None  # the executor that was kept for some work, see `keep_for`
 
     def __init__(self, state: State, now: Seconds, random: Random) -> None:
@@ -162,6 +164,8 @@ class StateView:
         affinity = self._state.affinity
         if affinity is not None and self._kept is None and (kept := self.most_free(work.needs)) is not None:
             self._kept = affinity.roomy.pop(kept.id)
+            if self._kept is not None and self._free_cores is not None:
+                self._free_cores -= max(0.0, self._kept.cores_free)
 
     @property
     def estimates(self) -> StateDataView | None:
@@ -175,10 +179,17 @@ class StateView:
     def busy_share(self) -> float:
         """The part of all cores that is not free."""
         cores = self._state.cores
-        free = sum([max(0.0, executor.cores_free) for executor in self._with_room()])
-        return 1.0 - free / cores if cores else 1.0
+        if self._free_cores is None:
+            self._free_cores = sum([max(0.0, executor.cores_free) for executor in self._with_room()])
+        return 1.0 - self._free_cores / cores if cores else 1.0
 
     # --- what the core does between two wishes -------------------------------------------------------
+
+    def took(self, executor: ExecutorRecord, before: float) -> None:
+        """An executor was given something; `before`: the cores of it that were free."""
+        if self._free_cores is not None:
+            after = executor.cores_free if executor.id in self._state.open_executors else 0.0
+            self._free_cores += max(0.0, after) - max(0.0, before)
 
     def take_like(self, record: TaskRecord, most: int) -> list[TaskRecord]:
         """The ready work that comes after a loose task, as long as it is of the same template and needs."""
@@ -478,7 +489,9 @@ class StateDataView:
         """What waiting for a holder elsewhere would cost."""
         unit: Unit = task  # type: ignore[assignment] # what a policy sees as a task is a unit
         affinity, state = self._affinity, self._state
-        return affinity.soonest_cost(unit, affinity.place_of(state.executors[executor.id]), rate, state.now, latest)
+        place = affinity.place_of(state.executors[executor.id])
+        could_run = partial(self._could_ever_run, unit)
+        return affinity.soonest_cost(unit, place, rate, state.now, latest, could_run=could_run)
 
     def where_most_is(self, task: DataTask) -> ExecutorView | None:
         """An executor that would take a task now, where most of its input is of all places that could ever run it."""
@@ -501,9 +514,21 @@ class StateDataView:
 
     def _could_ever_run(self, unit: Unit, host: HostRecord) -> bool:
         """Whether a task could run on a host if nothing else did; some executors there are asked."""
-        executors, could_fit = self._state.executors, self._state.named_queues.could_fit
+        state, work = self._state, unit.work
+        place = work.queue.place
+        if place and host.host != place and place in state.hosts:
+            return False
+        avoid = work.avoided.get(unit.element, ()) if isinstance(work, ArrayRecord) else work.avoid
+        avoided = state.avoidable(work, avoid) if avoid else ()
+        executors, could_fit = state.executors, state.named_queues.could_fit
         there = [executors[number] for number in islice(host.executors, _EXECUTORS) if number in executors]
-        return any(not one.draining and could_fit(one, unit.work.needs) for one in there)
+        return any(
+            not one.draining
+            and one.id not in avoided
+            and one.ends_before(work, state.now)
+            and could_fit(one, work.needs)
+            for one in there
+        )
 
     def could_go(self, task: DataTask, executor: ExecutorView) -> bool:
         """Whether a task could be placed with an executor now."""
@@ -514,7 +539,7 @@ class StateDataView:
         if offer is None:
             self._refused = True
             if unit.element >= 0 and not unit.is_ready:
-                self._affinity.left(unit)
+                self._affinity.drop(unit)
             return False
         self._view.offer, self._view.offered_element = offer, unit.element
         return True

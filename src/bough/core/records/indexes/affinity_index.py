@@ -10,8 +10,9 @@ This is the inverted index that `falkon.md` 3.3 aims at: its window scheduler wi
 The shared store of a site counts where places are sites; a host has only what its own cache has.
 Rule: a content that a ready task reads is in the set of every place that holds it, unless it is common; a common one
 tells no place from another. In the set may also be what nobody reads any more, until it comes to the front.
-Rule: a task that is not ready any more is counted no more, and dropped from a list where it is met; what becomes ready
-is taken up in slices, so that no turn walks a long array.
+Rule: a task that is not ready any more is counted no more, and dropped from a list where it is met, or once most of the
+list are such; so what is kept is bounded by what waits. What becomes ready is taken up in slices, so that no turn walks
+a long array.
 
 With a window (`DataNeeds.window`, Falkon's W) only so many tasks are listed, those that became ready first. When one of
 them leaves, the next is taken up. So a window costs what leaves it; without one nothing is done for it.
@@ -36,7 +37,7 @@ from bough.core.records.indexes.data_places import Place
 from bough.core.records.indexes.outdone import Outdone
 from bough.core.records.indexes.placed_inputs import PlacedInputs
 from bough.core.records.indexes.roomy_executors import RoomyExecutors
-from bough.core.records.indexes.waiting_units import Unit, UnitKey, files_read, key_of, template_of
+from bough.core.records.indexes.waiting_units import Unit, UnitKey, files_read, template_of
 from bough.model.ids import Seconds
 from bough.model.outcomes import Detail
 from bough.policy.interface import DataNeeds, PlanNotes
@@ -75,7 +76,7 @@ class AffinityIndex:
         self._by_site = needs.place == "site"
         # whether it is kept where all that has data has more of it elsewhere: see `Outdone`
         self.can_be_outdone = not (self._by_site or self.frozen)
-        self._window = needs.window
+        self.window = needs.window
         self.patience = needs.patience
         self._notes_sizes = needs.estimates
         self.follows_arrivals = needs.arrivals
@@ -94,14 +95,16 @@ class AffinityIndex:
         self._new: deque[list[object]] = deque()  # record, start, stop, when: what became ready and is not taken up
         self.units: dict[UnitKey, Unit] = {}  # that wait, by `key_of`
         self._in_order: deque[Unit] = deque()  # as they became ready; some may not wait any more
+        self._clean_at = _SLACK  # so many of these are looked through for those
         self._readers: list[list[Unit] | deque[Unit] | None] = []  # by content; some may not be ready any more
         self._wanting = array("i")  # by content: how many of its readers have not left, see `left`
-        self._unknown: dict[int, dict[int, list[Unit]]] = {}  # by run and file: readers of what nobody has identified
+        # by run and file: readers of what nobody has identified
+        self._unknown: dict[int, dict[int, dict[Unit, None]]] = {}
         self._places: dict[str, Place] = {}  # by name
         self._place_of: dict[int, Place] = {}  # by number of the host
         self._where: dict[int, tuple[int, Place]] = {}  # by executor: the number of its host, and its place
         self._unheld: deque[Unit] = deque()  # nobody held anything of them when they were looked at
-        self._lost: deque[int] = deque()  # contents that nobody holds any more
+        self._lost: dict[int, None] = {}  # contents that nobody holds any more
         self._then: dict[int, frozenset[str]] = {}  # frozen: the places of a content
         self._frozen_by: dict[int, int] = {}  # frozen: by content: the newest workflow that reads it
         self._notes: dict[int, PlanNotes] = {}  # of the policy, by run
@@ -121,11 +124,15 @@ class AffinityIndex:
                 self.announcements.served(executor, now)
         self._new.append([record, start, stop, now])
 
+    def unlisted(self) -> Iterator[tuple[Record, int, int]]:
+        """What became ready and is not taken up."""
+        return ((record, start, stop) for record, start, stop, _ in self._new)  # type: ignore[misc]
+
     def take_up(self) -> None:
         """List a slice of what became ready under the files that it reads."""
         if not self._new:
             return
-        if self._window:
+        if self.window:
             self._check_window()
             self._fill_window()
         else:
@@ -136,7 +143,7 @@ class AffinityIndex:
         if self._fills:
             return  # what is taken up shows that another one has left
         self._fills, budget = True, _SLICE
-        while self._new and budget > 0 and (places := self._window - len(self.units)) > 0:
+        while self._new and budget > 0 and (places := self.window - len(self.units)) > 0:
             budget -= places  # elements that are ready no more take none
             self._take_up(places)
         self._fills = False
@@ -155,7 +162,7 @@ class AffinityIndex:
 
     def withdrawn(self) -> bool:
         """Tasks were cancelled or held: whether others may be seen now in the place of some of them."""
-        self._withdrawn = bool(self._window and self._new)
+        self._withdrawn = bool(self.window and self._new)
         return self._withdrawn
 
     def _check_window(self) -> None:
@@ -167,34 +174,26 @@ class AffinityIndex:
         self._withdrawn = False
         for key in unchecked[-many:]:
             unit = units.get(key)
-            if unit is not None and (unit.gone or not unit.is_ready):
-                del units[key]
-                self.left(unit)
+            if unit is not None and not unit.is_ready:
+                self.drop(unit)
         del unchecked[-many:]
 
     def _list(self, record: Record, element: int, now: Seconds) -> None:
         unit = Unit(record, element, now)
         files = files_read(record, element)
-        if not files or not unit.is_ready:
-            return
-        key = key_of(record, element)
-        former = self.units.pop(key, None)
-        if former is not None:
-            self.left(former)  # it waited before, and nobody has noticed that it did not meanwhile
-        self.units[key] = unit
-        self._in_order.append(unit)
-        if len(self._in_order) > 2 * len(self.units) + _SLACK:
-            kept = [one for one in self._in_order if not one.gone]
-            self._in_order.clear()  # in place: somebody may be walking through it
-            self._in_order.extend(kept)
-        self.announcements.became_ready(unit, len(self.units))
+        if not (files or record.has_inputs) or not unit.is_ready:
+            return  # an element that reads nothing is listed if others of its array do: it is not plain work
+        self._line_up(unit)
+        if files:
+            self.announcements.became_ready(unit, len(self.units))
         run, data, all_readers, wanting = unit.run, self.data, self._readers, self._wanting
         self._look_up(unit)
         contents, held = data.contents_by_run.get(run, _NO_FILES), False
         for file in files:
             content = contents[file] if file < len(contents) else _UNKNOWN
             if content == _UNKNOWN:
-                self._unknown.setdefault(run, {}).setdefault(file, []).append(unit)
+                unit.reads_unknown = True
+                self._unknown.setdefault(run, {}).setdefault(file, {})[unit] = None
                 continue
             if self.frozen:
                 self._freeze(content, run)
@@ -202,6 +201,8 @@ class AffinityIndex:
             readers = all_readers[content]
             if readers is not None:
                 readers.append(unit)
+                if len(readers) > 2 * wanting[content] + _SLACK:
+                    all_readers[content] = [one for one in readers if not one.gone]
             else:
                 all_readers[content] = [unit]
                 self._want(content)
@@ -209,6 +210,37 @@ class AffinityIndex:
         self.outdone.read_otherwise(self.contents_of(unit))
         if not held:
             self._unheld.append(unit)
+            self._bound_unheld()
+
+    def _line_up(self, unit: Unit) -> None:
+        """A task waits from now on."""
+        key = unit.key
+        former = self.units.pop(key, None)
+        if former is not None:
+            self.left(former)  # it waited before, and nobody has noticed that it did not meanwhile
+        self.units[key] = unit
+        self._in_order.append(unit)
+        if len(self._in_order) > self._clean_at:
+            self._drop_stale()
+
+    def _bound_unheld(self) -> None:
+        """Not every policy asks for what nobody holds: forget what does not wait any more, and what is there twice."""
+        unheld = self._unheld
+        if len(unheld) > 2 * len(self.units) + _SLACK:
+            kept = dict.fromkeys(one for one in unheld if not one.gone)
+            unheld.clear()  # in place: somebody may be walking through it
+            unheld.extend(kept)
+
+    def _drop_stale(self) -> None:
+        """Forget the tasks that do not wait any more, also those of which nobody has noticed that."""
+        in_order = self._in_order
+        for unit in in_order:
+            if not unit.is_ready:
+                self.drop(unit)
+        kept = [one for one in in_order if not one.gone]
+        in_order.clear()  # in place: somebody may be walking through it
+        in_order.extend(kept)
+        self._clean_at = 2 * len(kept) + _SLACK
 
     def _make_room(self) -> None:
         """There may be more contents than there were."""
@@ -245,8 +277,14 @@ class AffinityIndex:
             new = [content for content in new if place.name in self._then.get(content, ())]
         place.add(new)
 
+    def drop(self, unit: Unit) -> None:
+        """A task was met that is not ready any more: it was cancelled or held, and does not wait here either."""
+        if not unit.gone:
+            self.units.pop(unit.key, None)
+            self.left(unit)
+
     def left(self, unit: Unit) -> None:
-        """A task is not ready any more; lists of readers keep it until it is met, or nobody else is in them."""
+        """A task is not ready any more; lists of readers keep it until it is met, or most of them are like it."""
         if unit.gone:
             return
         unit.gone = True
@@ -260,8 +298,20 @@ class AffinityIndex:
             wanting[content] = left
             if left <= 0:
                 self._readers[content] = None
-        if self._window:
+        if unit.reads_unknown:
+            self._leave_unknown(unit)
+        if self.window:
             self._slide(unit)
+
+    def _leave_unknown(self, unit: Unit) -> None:
+        """A task is not ready any more, of whose files some may never be known: those that are read where they are."""
+        by_file = self._unknown.get(unit.run, {})
+        for file in files_read(unit.work, unit.element):
+            readers = by_file.get(file)
+            if readers is not None:
+                readers.pop(unit, None)
+                if not readers:
+                    del by_file[file]
 
     def _slide(self, unit: Unit) -> None:
         """A task has left the window: the next one that is ready is in it."""
@@ -296,7 +346,7 @@ class AffinityIndex:
             by_all = [content for content in contents if not self.data.is_cached(content)]
         for content in by_all:
             if wanting[content] > 0:
-                self._lost.append(content)
+                self._lost[content] = None
 
     def on_rare(self, content: int) -> None:
         """A content that was common is not any more."""
@@ -311,9 +361,10 @@ class AffinityIndex:
         """The content of a file is known; `former`: the one that it had, below 0: none."""
         self._make_room()
         if former < 0:
-            moved = [unit for unit in self._unknown.get(run, {}).pop(file, _NO_UNITS) if not unit.gone]
-            for unit in moved:
+            moved: list[Unit] = []
+            for unit in self._unknown.get(run, {}).pop(file, ()):
                 unit.contents = None
+                moved += [unit] * files_read(unit.work, unit.element).count(file)
             self._add_readers(self.data.content_of(run, file), moved)
             return
         self._list_anew(
@@ -388,14 +439,16 @@ class AffinityIndex:
 
     def forget_run(self, run: int, contents: Iterable[int]) -> None:
         """A workflow leaves, whose files have these contents."""
-        self._unknown.pop(run, None)
+        for units in self._unknown.pop(run, {}).values():
+            for unit in units:
+                self.drop(unit)
         self.outdone.clear()
         for content in contents:
             gone = {unit for unit in self._readers[content] or () if unit.run == run}
+            for unit in gone:
+                self.drop(unit)
             if gone:
                 self._drop_readers(content, gone)
-                for unit in gone:
-                    unit.gone = True
             if self._frozen_by.get(content) == run and self._wanting[content] <= 0:
                 del self._frozen_by[content], self._then[content]
         self._notes.pop(run, None)
@@ -443,6 +496,8 @@ class AffinityIndex:
     def openings(self, open_executors: Mapping[int, ExecutorRecord], *, for_most: bool) -> list[ExecutorRecord]:
         """Executors with room where some ready task has data; `for_most`: and it may be the most there is."""
         where, roomy = self._where, self.roomy
+        if not self.units:
+            return []
         if for_most and self.can_be_outdone:
             places = [place for name in self.outdone.take_again() if (place := self._places.get(name)) is not None]
             again = [number for place in places for host in place.hosts.values() for number in host.executors]
@@ -633,10 +688,12 @@ class AffinityIndex:
 
     def first_unheld(self, could_go: Callable[[Unit], bool]) -> Unit | None:
         """The first of the ready tasks whose input nobody holds that could go somewhere; some are asked."""
-        while self._lost:
-            content = self._lost.popleft()
-            if not self._is_held(content):
-                self._unheld.extend(self._first_readers(content))
+        if self._lost:
+            lost, self._lost = self._lost, {}
+            for content in lost:
+                if not self._is_held(content):
+                    self._unheld.extend(self._first_readers(content))
+            self._bound_unheld()
         looked: list[Unit] = []
         waiting, is_held = self._unheld, self._is_held
         found: Unit | None = None
@@ -673,8 +730,7 @@ class AffinityIndex:
             if unit.is_ready:
                 found.append(unit)
             else:
-                self.units.pop(unit.key, None)
-                self.left(unit)
+                self.drop(unit)
         in_order.extendleft(reversed(found))
         return found
 
@@ -751,12 +807,41 @@ class AffinityIndex:
             scores.pop(store.number, None)
         return scores
 
-    def soonest_cost(self, unit: Unit, except_at: Place | None, rate: float, now: Seconds, latest: Seconds) -> float:
-        """The least of the time until a holder may ask for work, up to `latest`, and `rate` for all it has not."""
+    def soonest_cost(
+        self,
+        unit: Unit,
+        except_at: Place | None,
+        rate: float,
+        now: Seconds,
+        latest: Seconds,
+        *,
+        could_run: Callable[[HostRecord], bool] | None = None,
+    ) -> float:
+        """The least of the time until a holder may ask for work, up to `latest`, and `rate` for all it has not.
+
+        `could_run`: which holders count.
+        """
         soon = self.arrivals.until(latest)
         own = except_at.only if except_at is not None else -1
         own_time = soon.pop(own, None)  # it has some of it, mostly, and would be looked at in vain
-        scores: dict[int, int] = {}  # by host that may ask in time: how much it has
+        scores = self._amounts_in_time(unit, soon)
+        if own < 0 and except_at is not None:
+            for host in scores.keys() & except_at.hosts.keys():
+                del scores[host]
+        least, total = inf, unit.total
+        by_number = self.data.by_number
+        for host, here in scores.items():
+            when = soon[host]
+            cost = (total - here) * rate + (when - now if when > now else 0.0)
+            if cost < least and (could_run is None or ((one := by_number[host]) is not None and could_run(one))):
+                least = cost
+        if own_time is not None:
+            soon[own] = own_time
+        return least
+
+    def _amounts_in_time(self, unit: Unit, soon: Mapping[int, Seconds]) -> dict[int, int]:
+        """How much of a task's input those hosts hold that may ask in time, by their numbers."""
+        scores: dict[int, int] = {}
         all_holders, asks_late = self.data.holders_by_content, soon.keys().isdisjoint
         for content in self.contents_of(unit):
             holders = all_holders[content]
@@ -768,16 +853,7 @@ class AffinityIndex:
             for host in holders:
                 if host in soon:
                     scores[host] = scores[host] + weight if host in scores else weight
-        if own < 0 and except_at is not None:
-            for host in scores.keys() & except_at.hosts.keys():
-                del scores[host]
-        least, total = inf, unit.total
-        for host, here in scores.items():
-            when = soon[host]
-            least = min(least, (total - here) * rate + (when - now if when > now else 0.0))
-        if own_time is not None:
-            soon[own] = own_time
-        return least
+        return scores
 
     def holders(self, unit: Unit) -> dict[str, int]:
         """How much of a task's input is where; of contents that many hold only some holders."""

@@ -50,10 +50,14 @@ class Arrivals:
             self._idle_at[host] = self._idle_at.get(host, 0) + 1
 
     def left(self, executor: int, host: int) -> None:
-        """An executor is not at a host any more."""
+        """An executor is gone, and has left its host."""
         self._host_of.pop(executor, None)
         self._soon_until = -1.0
         self._forget_idle(host, executor)
+        known = self._gaps.pop(executor, None)
+        if known is not None:
+            expected = self._moved.pop(executor, known[3])
+            del self._expected[bisect_left(self._expected, (expected, executor))]
 
     def took(self, number: int, now: Seconds) -> None:
         """An executor took something: by the gaps between its turns it is known when it may ask next."""
@@ -96,10 +100,8 @@ class Arrivals:
         """Put those that asked since it was last looked where they belong now."""
         expected = self._expected
         for number, former in self._moved.items():
-            known = self._gaps.get(number)
-            if known is not None:
-                del expected[bisect_left(expected, (former, number))]
-                insort(expected, (known[3], number))
+            del expected[bisect_left(expected, (former, number))]
+            insort(expected, (self._gaps[number][3], number))
         self._moved.clear()
 
     def until(self, latest: Seconds) -> dict[int, Seconds]:
@@ -114,7 +116,7 @@ class Arrivals:
                 if when > latest:
                     break
                 host = self._host_of.get(number)
-                if host is not None and number in self._executors:
+                if host is not None:
                     self._soon.setdefault(host, when)
         return self._soon
 
@@ -125,18 +127,6 @@ class Arrivals:
 
     def first(self, most: int, now: Seconds) -> list[tuple[Seconds, ExecutorRecord]]:
         """The executors that may ask next, and when."""
-        found: list[tuple[Seconds, ExecutorRecord]] = []
-        gone: list[int] = []
         self._named, self._soon_until = min(most, _SOON), -1.0
         self._sort_expected()
-        for at, (when, number) in enumerate(self._expected):
-            executor = self._executors.get(number)
-            if executor is None:
-                gone.append(at)
-                continue
-            found.append((max(now, when), executor))
-            if len(found) >= most:
-                break
-        for at in reversed(gone):
-            self._gaps.pop(self._expected.pop(at)[1], None)
-        return found
+        return [(max(now, when), self._executors[number]) for when, number in islice(self._expected, most)]

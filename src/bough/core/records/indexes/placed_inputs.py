@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from bough.core.records.indexes.waiting_units import UnitKey
+from bough.core.records.indexes.waiting_units import UnitKey, files_read
 
 if TYPE_CHECKING:
     from bough.core.records.executor_record import ExecutorRecord
@@ -38,6 +38,8 @@ class PlacedInputs:
         contents, run = unit.contents, unit.work.group.workflow.run
         if contents is None:
             contents = affinity.contents_of(unit)
+        if not contents and not files_read(unit.work, unit.element):
+            return
         there: Sequence[int]
         if affinity.frozen or affinity.data.common:
             there = [content for content in contents if affinity.is_at(content, place)]

@@ -18,13 +18,14 @@ UnitKey = int | tuple[int, int]  # a loose task, or record and element
 class Unit:
     """A ready task with declared inputs; a policy sees it as a `DataTask`."""
 
-    __slots__ = ("contents", "element", "gone", "since", "total", "work")
+    __slots__ = ("contents", "element", "gone", "reads_unknown", "since", "total", "work")
 
     def __init__(self, work: Record, element: int, since: Seconds) -> None:
         self.work = work
         self.element = element  # below 0: the next one, of work without inputs
         self.since = since
         self.gone = False  # it is known that it is not ready any more
+        self.reads_unknown = False  # nobody knew the content of a file of its when it was listed
         self.contents: array[int] | None = None  # of its files, as far as known; None: to be looked up
         self.total = 0  # how much they count
 

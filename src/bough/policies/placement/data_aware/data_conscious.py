@@ -11,8 +11,9 @@ dependents 0. The task with the highest priority goes out if that is not below 0
 long a task is held back, which the thesis lacks.
 
 Among executors that hold nothing of x only the one that asks first matters, because transfers to all of them cost the
-same. So it is enough to look at the holders of x and at the first arrival. A task with data at c, or with data nowhere,
-has a higher priority than any whose data is elsewhere: the 128 are walked only if there is neither.
+same. So it is enough to look at the holders of x and at the first arrival. Nothing is left to a holder that could never
+run it. A task with most of its data at c, or with data nowhere, has a higher priority than any whose data is elsewhere:
+the 128 are walked only if none of those goes.
 """
 
 from __future__ import annotations
@@ -78,26 +79,30 @@ class DataConscious(msgspec.Struct, frozen=True):
                 yield wish_for(task, executor)
                 if not data.has_room(executor):
                     break
+            else:
+                if next(data.waiting(), None) is None:
+                    break
         yield from plain_first(view)
 
     def _best(self, view: View, data: DataView, executor: ExecutorView, others: Others) -> DataTask | None:
-        found = data.some_here(executor, _LOCAL, unchecked=True)
-        if found:
-            best = self._cheapest(view, data, executor, others, found)
-            if best is not None:
-                if data.could_go(best, executor):
-                    return best
-            elif all(data.could_go(match.task, executor) for match in found):
-                return None
-            found = data.some_here(executor, _LOCAL)
-        if found:
-            return self._cheapest(view, data, executor, others, found)
+        best = self._best_here(view, data, executor, others)
+        if best is not None:
+            return best
         unheld = data.unheld(executor)
         if unheld is not None:
             return unheld
         some = islice(data.waiting(), self.window)
         anywhere = [data.match(task, executor) for task in some if data.could_go(task, executor)]
         return self._cheapest(view, data, executor, others, anywhere)
+
+    def _best_here(self, view: View, data: DataView, executor: ExecutorView, others: Others) -> DataTask | None:
+        """The best of some tasks that have data where an executor is."""
+        found = data.some_here(executor, _LOCAL, unchecked=True)
+        best = self._cheapest(view, data, executor, others, found)
+        chosen = [best] if best is not None else [match.task for match in found]
+        if all(data.could_go(task, executor) for task in chosen):
+            return best
+        return self._cheapest(view, data, executor, others, data.some_here(executor, _LOCAL))
 
     def _cheapest(
         self, view: View, data: DataView, executor: ExecutorView, others: Others, found: list[DataMatch]

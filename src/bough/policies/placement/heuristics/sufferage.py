@@ -1,16 +1,21 @@
 """Sufferage: the task that would suffer most if it did not get its best executor, on that; repeat.
 
 Source: Maheswaran et al. 1999, `spec/storage-affinity.md` 3.5. Suffering is the difference of the second best and the
-best completion time. Needs estimates, which come from history by template and host: see `policy.batch_heuristics`.
+best completion time, which counts no transfers: that is what `xsufferage` adds. Needs estimates, which come from
+history by template and host: see `policy.batch_heuristics`.
 """
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 from bough.policy.batch_heuristics import AgeingHeuristic, Table
 
 
 class Sufferage(AgeingHeuristic, frozen=True):
     """See the module."""
+
+    counts_transfers: ClassVar[bool] = False
 
     def choose(self, table: Table) -> tuple[int, int]:
         """The task with the greatest difference between its two best executors; of equal ones the first."""
