@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bough.executor.files.caches.host_cache import HostCache
-from bough.executor.files.transfers import peer_reader, peer_server, peer_streams
+from bough.executor.files.transfers import peer_reader, peer_server, peer_streams, transfer_process
 from bough.executor.files.transfers.peer_link import PeerFailure, PeerUnreached
 from bough.executor.files.transfers.peer_reader import PeerReader
 from bough.executor.files.transfers.peer_server import PeerServer, ReaderPlaces, listen
@@ -24,8 +24,8 @@ from bough.executor.files.transfers.range_plan import RangePlan
 from bough.model.ids import ExecutorId
 from bough.movers.peer_directory import UNREACHED
 from bough.transport.tls import fingerprint_of, new_certificate, server_context
-from bough.wire.file_messages import PeerHint
-from bough.wire.framing import frame
+from bough.wire.file_messages import FailedPeer, FindPeers, PeerHint
+from bough.wire.framing import frame, server_frames
 from bough.wire.peer_messages import _SKEW, MOST_STREAMS, AskContent, ContentComes, make_ticket
 
 SECRET, SIZE = b"s" * 32, 9 << 20
@@ -582,6 +582,19 @@ def test_a_peer_that_gives_next_to_nothing_is_given_up(monkeypatch: pytest.Monke
     over.set()
     dripping.join()
     theirs.close()
+
+
+@pytest.mark.parametrize("error", ["no\0", "\0", "n" * 1000])
+def test_whatever_a_peer_gives_as_its_reason_can_be_told_to_the_server(error: str) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(frame(ContentComes(error)))
+        streams = PeerStreams(RangePlan(0, 1000, print), lambda: ours, lambda *_: ContentComes(), "peer")  # type: ignore[arg-type, return-value]
+        with pytest.raises(PeerFailure) as failed:
+            streams.read(ours)  # type: ignore[arg-type]
+    reason = str(failed.value)[: transfer_process._REASON]
+    find = FindPeers(1, DIGEST, SIZE, [FailedPeer(ExecutorId(1), reason=reason)])
+    assert server_frames().feed(frame(find)) == [find]  # else the reader would be cut off, and would say it again
 
 
 def test_the_streams_of_a_transfer_count_as_one_reader_and_are_bounded() -> None:
