@@ -13,6 +13,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bough.executor.files.caches.host_cache import HostCache
 from bough.executor.files.transfers import peer_reader, peer_server, peer_streams, transfer_process
@@ -560,6 +561,39 @@ def test_who_becomes_somebody_else_counts_its_connections_right(hosts: Callable[
     while before._value < before._initial_value:  # type: ignore[attr-defined]
         assert time.monotonic() < until, "the connection counts for ever"
         time.sleep(0.01)
+
+
+def test_a_transfer_goes_on_when_its_source_has_become_somebody_else(
+    hosts: Callable[..., Host], reader: PeerReader
+) -> None:
+    host, got = hosts("renamed"), bytearray()
+    host.fill()
+    renamed = threading.Event()
+
+    def meets(_: int) -> None:
+        if sum(host.line.passed) > SIZE // 2 and not renamed.is_set():
+            renamed.set()
+            key, certificate = new_certificate()
+            for path, data in zip(host.papers, (certificate, key), strict=True):
+                Path(path).write_bytes(data)
+            host.server.serve(server_context(*host.papers), b"t" * 32, 4)
+
+    slowly(host.line, 1 << 18, meets)
+    hint = host.hint()
+    reader.read(hint, DIGEST, RangePlan(0, SIZE, got.extend))
+    assert renamed.is_set()
+    assert bytes(got) == DATA
+    with pytest.raises(PeerFailure) as failed:  # a new one has to show a new ticket, to who the peer is now
+        reader.read(replace(hint, ticket=b"x" * 32), DIGEST, RangePlan(0, SIZE, got.extend))
+    assert UNREACHED not in str(failed.value)
+    for lines in reader._idle.values():
+        for _, line in lines:
+            line.close()
+    reader._idle.clear()
+    with pytest.raises(PeerFailure) as failed:
+        reader.read(hint, DIGEST, RangePlan(0, SIZE, got.extend))
+    assert not isinstance(failed.value, PeerUnreached)
+    assert UNREACHED not in str(failed.value)  # there is a way to it: neither it nor its site is to be left out
 
 
 def test_a_peer_that_gives_next_to_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
