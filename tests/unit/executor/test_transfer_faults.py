@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import threading
 import time
@@ -19,13 +20,16 @@ from bough.executor.files.caches import host_cache
 from bough.executor.files.caches.host_cache import HostCache, seal
 from bough.executor.files.command_files.sandbox import ExecutorFolder
 from bough.executor.files.staging.staging import Staging
+from bough.executor.files.transfers import transfer_client
 from bough.executor.files.transfers.peer_reader import PeerReader
 from bough.executor.files.transfers.range_plan import RangePlan
+from bough.executor.files.transfers.transfer_client import CacheOptions, Transfers
 from bough.executor.files.transfers.transfer_process import TransferProcess
 from bough.executor.files.transfers.transfer_protocol import (
     BringContent,
     ContentBrought,
     FromTransfers,
+    KeepOutput,
     Listening,
     NeedPiece,
     OriginPiece,
@@ -145,6 +149,35 @@ def test_what_is_removed_whenever_it_comes_fails_in_the_end(process: Process, mo
     while (brought := process.bring_piece()) is None:
         pass
     assert brought.of_site
+
+
+def test_one_that_is_killed_while_it_only_serves_is_started_again_and_others_hear_where(tmp_path: Path) -> None:
+    descriptors, heard, options = Descriptors(), list[FromTransfers](), CacheOptions(str(tmp_path))
+    cache = options.open()
+    transfers = Transfers(descriptors, cache, options, address="127.0.0.1", reader=2, hear=heard.extend)
+
+    def await_word() -> Listening:
+        until = time.monotonic() + DEADLINE
+        while not heard:
+            assert time.monotonic() < until
+            descriptors.wait(0.1)
+        word = heard.pop(0)
+        assert isinstance(word, Listening)
+        return word
+
+    transfers.start()
+    ports, deaths = [await_word().port], 0
+    while ports[-1]:
+        os.kill(transfers._process.pid, signal.SIGKILL)
+        deaths += 1
+        ports.append(await_word().port)
+    assert len(set(ports)) == len(ports)
+    assert 1 < deaths < transfer_client._DEATHS  # and it is when there is something to bring
+    transfers.order(KeepOutput(1, str(tmp_path / "x"), b"", 1))
+    assert await_word().port
+    transfers.close()
+    descriptors.close()
+    cache.close()
 
 
 class Worker:

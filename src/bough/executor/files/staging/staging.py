@@ -634,8 +634,8 @@ class Staging:
 
     def _listens(self, message: Listening) -> None:
         """Others can reach us there, or cannot: now the server may know what we want."""
-        if message.port:
-            self._offer = OfferPeer(message.address, message.port)
+        self._offer = OfferPeer(message.address, message.port) if message.port else None
+        if self._offer:
             self._say(self._offer)
         unsaid, self._unsaid = self._unsaid, []
         for number in dict.fromkeys(unsaid):
