@@ -164,6 +164,11 @@ class CacheLedger:
             self.total -= entry.size
             del self.entries[digest]
 
+    @property
+    def is_long(self) -> bool:
+        """Whether it has many more records than are worth it, as far as it was read."""
+        return self._at >= self._RECORD.size * (4 * len(self.entries) + 4096)
+
     def shorten(self) -> None:
         """Write anew what is worth it; by one who has the lock."""
         with self._lock:
@@ -171,8 +176,8 @@ class CacheLedger:
 
     def _shorten(self) -> None:
         self._read()
-        size = self._RECORD.size
-        if self._at < size * (4 * len(self.entries) + 4096) and os.fstat(self._open()).st_size % size == 0:
+        size, number = self._RECORD.size, self._open()
+        if not self.is_long and os.fstat(number).st_size % size == 0:
             return
         pack, hidden = self._RECORD.pack, f"{self._path}.{os.getpid()}"
         with open(hidden, "wb", opener=private.opener) as file:
@@ -181,6 +186,15 @@ class CacheLedger:
                 if entry.uses:
                     file.write(pack(self._USED, entry.uses, 0, entry.used, digest))
         os.replace(hidden, self._path)
+        late = bytearray()  # what others have written meanwhile
+        while data := os.pread(number, size << 12, self._at + len(late)):
+            late += data
+        self._number = private.opener(self._path, os.O_RDWR | os.O_APPEND)
+        os.close(number)
+        self._at, self.total = 0, 0
+        self.entries.clear()
+        os.write(self._number, late[: len(late) // size * size])
+        self._read()
 
     def close(self) -> None:
         """Use it no more."""
@@ -424,7 +438,7 @@ class HostCache:
         """Give up what is not pinned, down to a limit; `among`: of these only."""
         ledger = self._ledger
         ledger.read()
-        if ledger.total <= limit:
+        if ledger.total <= limit and not ledger.is_long:
             return
         with self._locked():
             ledger.read()  # another executor may have made room
@@ -551,8 +565,10 @@ class _Sum:
         self._ends: SimpleQueue[int | None] = SimpleQueue()  # how far the file reaches; None: to here
         self._thread: threading.Thread | None = None
         if size >= _BIG:
-            self._thread = threading.Thread(target=self._follow, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._follow, daemon=True)
+            with contextlib.suppress(RuntimeError):  # the host takes no more: the writer does it
+                thread.start()
+                self._thread = thread
 
     @property
     def reads_itself(self) -> bool:
