@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -17,10 +18,10 @@ import pytest
 
 from bough.executor.executor_options import ExecutorLifetime
 from bough.executor.files.caches import host_cache
-from bough.executor.files.caches.host_cache import HostCache, seal
+from bough.executor.files.caches.host_cache import HostCache, part_path, seal
 from bough.executor.files.command_files.sandbox import ExecutorFolder
 from bough.executor.files.staging.staging import Staging
-from bough.executor.files.transfers import transfer_client
+from bough.executor.files.transfers import transfer_client, transfer_process
 from bough.executor.files.transfers.peer_reader import PeerReader
 from bough.executor.files.transfers.range_plan import RangePlan
 from bough.executor.files.transfers.transfer_client import CacheOptions, Transfers
@@ -33,6 +34,7 @@ from bough.executor.files.transfers.transfer_protocol import (
     Listening,
     NeedPiece,
     OriginPiece,
+    OutputSeen,
     ServeAs,
     ToTransfers,
     from_transfers_frames,
@@ -151,6 +153,27 @@ def test_what_is_removed_whenever_it_comes_fails_in_the_end(process: Process, mo
     assert brought.of_site
 
 
+def test_who_brings_the_same_is_waited_for_as_long_as_something_comes(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer_process, "_STANDS_STILL", 2.0)
+    with open(part_path(str(process.folder), DIGEST), "wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        process.say(BringContent(1, DIGEST, len(DATA)))
+        for _ in range(30):
+            other.write(b"x")
+            other.flush()
+            time.sleep(0.1)
+        process.say(KeepOutput(2, "/nowhere", b"", 1))
+        process.hear(OutputSeen)
+        assert not process._heard  # it has asked for nothing
+        while (brought := process.bring_piece()) is None:  # its server is away, or it was stopped
+            pass
+        assert not brought.error
+    assert Path(process.cache.path(DIGEST)).read_bytes() == DATA
+    assert not [path for path in process.folder.iterdir() if path.name.endswith(f"{os.getpid()}.part")]
+
+
 def test_one_that_is_killed_while_it_only_serves_is_started_again_and_others_hear_where(tmp_path: Path) -> None:
     descriptors, heard, options = Descriptors(), list[FromTransfers](), CacheOptions(str(tmp_path))
     cache = options.open()
@@ -166,12 +189,11 @@ def test_one_that_is_killed_while_it_only_serves_is_started_again_and_others_hea
         return word
 
     transfers.start()
-    ports, deaths = [await_word().port], 0
-    while ports[-1]:
+    deaths = 0
+    while port := await_word().port:
+        socket.create_connection(("127.0.0.1", port), DEADLINE).close()
         os.kill(transfers._process.pid, signal.SIGKILL)
         deaths += 1
-        ports.append(await_word().port)
-    assert len(set(ports)) == len(ports)
     assert 1 < deaths < transfer_client._DEATHS  # and it is when there is something to bring
     transfers.order(KeepOutput(1, str(tmp_path / "x"), b"", 1))
     assert await_word().port

@@ -2,10 +2,10 @@
 
 A content is a file named by its digest. Its time of change is a mark made from the digest: whoever writes to it
 changes that time, and it is not used again. A content that comes is written to `DIGEST.part`, which its writer has
-locked: another executor that wants it waits for that one. To pin a content is to link it into a folder of the
-executor's own, so that a pin ends with its executor, also if that is killed; what has a second link is never evicted.
-When contents came and were used is in a ledger to which all append; it may be lost without harm. The time of change of
-one empty file is when something was last removed while the disk was full.
+locked: another executor that wants it waits for that one, as long as the part grows. To pin a content is to link it
+into a folder of the executor's own, so that a pin ends with its executor, also if that is killed; what has a second
+link is never evicted. When contents came and were used is in a ledger to which all append; it may be lost without harm.
+The time of change of one empty file is when something was last removed while the disk was full.
 
 Rules: a content has its name only once it was compared with its digest. The bytes of all contents are at most the
 limit, but for those that are pinned; what is bigger than the limit is kept for its reader alone. No other user can
@@ -345,11 +345,25 @@ class HostCache:
 
     def receive(self, digest: bytes, size: int) -> ArrivingContent | None:
         """Begin to write a content; None: another process is about to. OSError when it cannot be written."""
+        return self._begin(digest, size, part_path(self.folder, digest))
+
+    def receive_aside(self, digest: bytes, size: int) -> ArrivingContent | None:
+        """The same beside another process, which may never end what it has begun."""
+        return self._begin(digest, size, f"{self.path(digest)}.{os.getpid()}{_PART}")
+
+    def _begin(self, digest: bytes, size: int, hidden: str) -> ArrivingContent | None:
         try:
-            return ArrivingContent.begin(self, digest, size)
+            return ArrivingContent.begin(self, digest, size, hidden)
         except FileNotFoundError:  # somebody has removed the folder
             self._make()
-            return ArrivingContent.begin(self, digest, size)
+            return ArrivingContent.begin(self, digest, size, hidden)
+
+    def size_of_part(self, digest: bytes) -> int:
+        """How much of a content has come; 0 if none does."""
+        try:
+            return os.stat(part_path(self.folder, digest)).st_size
+        except OSError:
+            return 0
 
     def arrived(self, digest: bytes, size: int, hidden: str) -> bool:
         """Give a complete content its name; False: it is too big, and kept for its reader."""
@@ -610,9 +624,9 @@ class _Sum:
 class ArrivingContent:
     """A content that comes, its bytes in order. What was left by a writer that died is used."""
 
-    def __init__(self, cache: HostCache, digest: bytes, size: int, number: int) -> None:
+    def __init__(self, cache: HostCache, digest: bytes, size: int, number: int, hidden: str) -> None:
         self._cache = cache
-        self._hidden = part_path(cache.folder, digest)
+        self._hidden = hidden
         self._number = number
         self.digest = digest
         self.size = size
@@ -621,15 +635,14 @@ class ArrivingContent:
         self._take_over()
 
     @classmethod
-    def begin(cls, cache: HostCache, digest: bytes, size: int) -> ArrivingContent | None:
-        """Lock the part; None: another process has it."""
-        hidden = part_path(cache.folder, digest)
+    def begin(cls, cache: HostCache, digest: bytes, size: int, hidden: str) -> ArrivingContent | None:
+        """Lock the part of that path; None: another process has it."""
         while True:
             number = private.opener(hidden, os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.path.samestat(os.fstat(number), os.lstat(hidden)):
-                    return cls(cache, digest, size, number)
+                    return cls(cache, digest, size, number, hidden)
             except BlockingIOError:
                 os.close(number)
                 return None

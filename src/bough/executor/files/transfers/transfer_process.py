@@ -8,7 +8,8 @@ has no digest before it was read: it is fetched beside the contents (`url_fetchi
 turns out to have.
 
 Rules: a content is compared with its digest at its end; if it is something else the peers it came from are told of,
-and it is fetched again, from others. The process dies with its executor; what it has half brought is used by the next.
+and it is fetched again, from others. Another executor of this host that brings the same is waited for as long as
+something comes. The process dies with its executor; what it has half brought is used by the next.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ _ROUNDS: Final = 4  # times that other peers are asked for, before the server is
 _CORRUPT: Final = 3  # times that a content is fetched again which is not what it should be
 _REMOVED: Final = 3  # times that one is fetched again which somebody has removed while it came
 _POLL: Final = 0.02  # seconds between looks at what another executor brings
+_STANDS_STILL: Final = 30.0  # seconds without a byte, after which that is not waited for: its server may be gone
 _REASON: Final = 200  # characters
 _CHUNK: Final = 1 << 20
 _LISTED: Final = 50_000  # contents of the shared store in one message
@@ -275,10 +277,16 @@ class TransferProcess:
 
     def _receive(self, order: BringContent) -> ArrivingContent | None:
         """Begin to write a content; None: it is there."""
+        there, since = -1, 0.0
         while not self._cache.has(order.digest, order.size):
             arriving = self._cache.receive(order.digest, order.size)
-            if arriving is None:
-                time.sleep(_POLL)  # another executor of this host brings it
+            if arriving is None:  # another executor of this host brings it
+                before, there = there, self._cache.size_of_part(order.digest)
+                if there != before:
+                    since = time.monotonic()
+                elif time.monotonic() - since > _STANDS_STILL:
+                    return self._cache.receive_aside(order.digest, order.size)
+                time.sleep(_POLL)
             elif self._cache.has(order.digest, order.size):
                 arriving.drop()
             else:
