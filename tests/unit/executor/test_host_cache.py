@@ -291,6 +291,18 @@ def test_what_goes_while_the_disk_is_full_leaves_a_mark(tmp_path: Path, monkeypa
     assert cache.was_full_since(began)
 
 
+def test_a_full_disk_takes_what_was_half_brought_and_nobody_brings_any_more(tmp_path: Path) -> None:
+    cache = HostCache(str(tmp_path / "c"))
+    given_up, coming = begin(cache, b"aaaa"), begin(cache, b"bbbb")
+    for arriving in (given_up, coming):
+        arriving.add(b"aa")
+    given_up.leave()
+    cache.make_space(b"")
+    assert not Path(part_path(cache.folder, digest_of(b"aaaa"))).exists()
+    assert Path(part_path(cache.folder, digest_of(b"bbbb"))).read_bytes() == b"aa"
+    coming.drop()
+
+
 def test_a_disk_that_stays_full_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = HostCache(str(tmp_path / "c"))
 

@@ -417,9 +417,16 @@ class HostCache:
     # --- room --------------------------------------------------------------------------------------
 
     def make_space(self, newest: bytes) -> None:
-        """The disk is full: drop all that is not pinned. Who was in want of space until then finds a mark of that."""
+        """The disk is full: drop all that is not pinned, and what came in part and nobody writes.
+
+        Who was in want of space until then finds a mark of that.
+        """
         self._mark_full(time.time())
         self._make_room(newest, 0)
+        with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(_PART):
+                    _remove_if_stale(entry.path, 0.0)
 
     def frees(self) -> None:
         """Something is about to be removed: if the disk is full until then, that is marked."""
@@ -520,7 +527,7 @@ class HostCache:
                     if digest not in self._ledger.entries and self.has(digest):
                         self._ledger.added(digest, entry.stat().st_size)
                 elif entry.name.endswith((_PART, _NEW)):
-                    _remove_if_stale(entry.path)
+                    _remove_if_stale(entry.path, _STALE)
         for digest in self._ledger.entries.keys() - found:
             self._ledger.removed(digest)
         self._make_room(b"", self.limit)
@@ -553,9 +560,10 @@ def part_path(folder: str, digest: bytes) -> str:
     return f"{folder}/{digest.hex()}{_PART}"
 
 
-def _remove_if_stale(path: str) -> None:
+def _remove_if_stale(path: str, seconds: float) -> None:
+    """Remove what nobody writes, and nobody has written for so long."""
     with contextlib.suppress(OSError):
-        if time.time() - os.lstat(path).st_mtime < _STALE:
+        if seconds and time.time() - os.lstat(path).st_mtime < seconds:
             return
         number = private.opener(path, os.O_RDWR)
         try:
