@@ -11,6 +11,7 @@ import threading
 import time
 from hashlib import blake2b
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -117,6 +118,14 @@ def test_the_end_of_a_task_costs_the_same_however_much_another_one_has(
     looked: list[bytes] = []
     give_up = cache._give_up
     monkeypatch.setattr(cache, "_give_up", lambda digest: looked.append(digest) or give_up(digest))
+
+    class Unwalked(dict[bytes, set[object]]):
+        def items(self) -> NoReturn:
+            raise AssertionError("all that is pinned is looked through")
+
+        __iter__ = keys = values = items
+
+    monkeypatch.setattr(cache, "_owners", Unwalked(cache._owners))
     assert cache.unpin("task") == [mine]
     assert looked == [mine]
     assert not cache.has(mine)

@@ -216,7 +216,8 @@ class HostCache:
         self._ledger = CacheLedger(f"{folder}/{_LEDGER}")
         self.wanted: dict[bytes, int] = {}  # how many known tasks want a content
         self.on_evicted: Callable[[bytes], None] = lambda _: None
-        self._owners: dict[bytes, set[object]] = {}
+        self._owners: dict[bytes, set[object]] = {}  # by content
+        self._pinned: dict[object, dict[bytes, None]] = {}  # the same, by owner
         self._own: private.TemporaryFolder | None = None
         self._make()
         if not pins:
@@ -287,6 +288,7 @@ class HostCache:
                 return ""
             owners = self._owners.setdefault(digest, set())
         owners.add(owner)
+        self._pinned.setdefault(owner, {})[digest] = None
         self._ledger.used(digest)
         return pinned
 
@@ -309,7 +311,11 @@ class HostCache:
 
     def release(self, digest: bytes, owner: object) -> bool:
         """An owner needs one content no more; whether nobody here needs it now."""
-        owners = self._owners.get(digest)
+        owners, own = self._owners.get(digest), self._pinned.get(owner)
+        if own is not None:
+            own.pop(digest, None)
+            if not own:
+                del self._pinned[owner]
         if owners is not None:
             owners.discard(owner)
             if not owners:
@@ -326,8 +332,7 @@ class HostCache:
         Pins of a task with many inputs may have kept the cache above its bound: it goes back below it at once. Only
         these inputs are looked at, since all else that may go went when something came.
         """
-        own = [digest for digest, owners in self._owners.items() if owner in owners]
-        released = [digest for digest in own if self.release(digest, owner)]
+        released = [digest for digest in list(self._pinned.get(owner, ())) if self.release(digest, owner)]
         if released:
             self._make_room(b"", self.limit, released)
         return released
