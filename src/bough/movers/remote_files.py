@@ -20,6 +20,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
 
 from bough.errors import SiteError, UserError
+from bough.model.bounds import MOST
 from bough.model.files import check_written
 
 _TRIES = 4  # at what may go well the next time
@@ -56,7 +57,8 @@ class RemoteFile(NamedTuple):
 
     def identity(self, url: str) -> bytes:
         """What stands for what it holds, without reading it."""
-        return blake2b(f"{url}\0{self.size}\0{self.mark}".encode(), digest_size=16, person=b"url").digest()
+        text = f"{url}\0{self.size}\0{self.mark}".encode(errors="surrogatepass")  # servers say any bytes
+        return blake2b(text, digest_size=16, person=b"url").digest()
 
 
 def can_move(url: str) -> bool:
@@ -83,8 +85,8 @@ def look(url: str) -> RemoteFile:
 def fetch(url: str, path: str, most: int = 1 << 62) -> RemoteFile:
     """Bring what is at a URL to a path; while it comes it has a hidden name beside that.
 
-    `most`: bytes of a file that does not say how many it has. The mark is empty if the file changed meanwhile, twice.
-    OSError when the disk is full.
+    What is returned is what the URL told before, by which it is known the next time; the mark is empty if the file
+    changed meanwhile, twice. `most`: bytes of a file that does not say how many it has. OSError when the disk is full.
     """
     hidden = os.path.join(os.path.dirname(path), f".{os.getpid()}-{os.urandom(4).hex()}.part")
     changes = 0
@@ -102,7 +104,7 @@ def fetch(url: str, path: str, most: int = 1 << 62) -> RemoteFile:
                 raise SiteError(f"{url} changed while it was read", transient=True)
             found = found._replace(mark="")
         os.replace(hidden, path)
-        return found._replace(size=size)
+        return found
 
     try:
         return _trying(url, bring)
@@ -192,7 +194,7 @@ def _look(url: str) -> RemoteFile:
         raise UserError(f"{url} is a folder; name a file in it, or declare {url.rstrip('/')}/*")
     size = info.get("size")
     marks = [f"{name}={info[name]}" for name in (*_MARKS, *_TIMES) if info.get(name)]
-    return RemoteFile(size if isinstance(size, int) and size >= 0 else -1, " ".join(marks))
+    return RemoteFile(size if isinstance(size, int) and 0 <= size <= MOST else -1, " ".join(marks))
 
 
 def _filesystem(url: str) -> tuple[Any, str]:

@@ -56,7 +56,7 @@ class _Outside(TiedEnd):
             async with asyncio.timeout(_REACH):
                 if await self._door.give_place(self):
                     await asyncio.get_running_loop().create_connection(lambda: self.other, *self._door.member)
-        except OSError:
+        except (OSError, ValueError):  # a ValueError: it is no address
             self.abort()
         if self.transport is None:  # it has hung up meanwhile
             self.other.abort()

@@ -20,7 +20,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from bough.model.bounds import Count, Text
+from bough.model.bounds import Count, Word
 from bough.model.ids import ExecutorId, Seconds
 from bough.wire.file_messages import DIGEST, Ticket
 
@@ -44,7 +44,7 @@ class AskContent(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
 class ContentComes(msgspec.Struct, frozen=True, array_like=True, tag="comes"):
     """The bytes follow; `error`: they do not."""
 
-    error: Text = ""
+    error: Word = ""  # the reader tells it to the server
     streams: Annotated[int, Meta(ge=0, le=64)] = 0  # that one transfer may have; 0: it knows nothing of them
 
 

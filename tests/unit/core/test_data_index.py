@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 
 import pytest
@@ -127,6 +128,17 @@ def test_bytes_that_moved_tell_how_fast_a_link_is() -> None:
     first, second = data.hosts.values()
     measured = [data.rate_between(source, host) for host in (first, second) for source in ("origin", "host2", "host9")]
     assert [round(rate.rate / 1e6) for rate in measured if rate is not None] == [10, 100, 100, 10, 100, 100]
+
+
+def test_what_one_executor_says_of_a_link_is_forgotten_however_wrong_it_is() -> None:
+    bench = Bench(0)
+    bench.tell(executor(1), executor(2))
+    bench.tell(news.BytesMoved(ExecutorId(1), "origin", 1 << 62, 5e-324))
+    for _ in range(60):
+        bench.tell(news.BytesMoved(ExecutorId(2), "origin", 10_000_000, 1.0))
+    data = bench.machine.state.data
+    assert all(math.isfinite(rate.rate) for host in data.hosts.values() for rate in host.rates.values())
+    assert round(data.fastest / 1e6) == 10
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -33,6 +33,16 @@ def test_outputs_get_their_names_only_when_shown(tmp_path: Path) -> None:
     assert (shown.slot, shown.path, shown.size) == ("o", str(final), 3)
 
 
+def test_what_matches_a_pattern_and_has_a_name_that_cannot_be_sent_is_said_to_be_missing(tmp_path: Path) -> None:
+    outputs = Outputs({}, 3, 4, 1, patterns=[f"{tmp_path}/*.txt"])
+    outputs.prepare()
+    (tmp_path / "a.txt").touch()
+    (tmp_path / os.fsdecode(b"\xff.txt")).touch()
+    (said,) = outputs.missing()
+    assert said.isascii()  # else the worker could not tell it, and would end
+    assert r"'\udcff.txt'" in said
+
+
 def test_a_folder_can_be_an_output_and_replaces_the_older_one(tmp_path: Path) -> None:
     final = tmp_path / "d"
     final.mkdir()

@@ -6,10 +6,11 @@ import socket
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bough.executor.files.caches.host_cache import HostCache
 from bough.executor.files.transfers import peer_reader
-from bough.executor.files.transfers.peer_link import PeerUnreached
+from bough.executor.files.transfers.peer_link import PeerFailure, PeerUnreached
 from bough.executor.files.transfers.peer_reader import PeerReader
 from bough.executor.files.transfers.range_plan import RangePlan
 from bough.executor.files.transfers.transfer_process import TransferProcess
@@ -59,6 +60,12 @@ def test_who_does_not_answer_is_not_tried_again_for_a_while(monkeypatch: pytest.
     with pytest.raises(PeerUnreached):
         reader.read(hint(1), DIGEST, RangePlan(0, 6, lambda _: None))
     assert network.tried == [4000, 4000]
+
+
+@pytest.mark.parametrize("address", ["fe80::1%" + "a" * 70, "fe80::1%lo%lo", "::%"])
+def test_an_address_that_cannot_be_one_is_a_failure_of_its_peer_and_of_no_task(address: str) -> None:
+    with pytest.raises(PeerFailure):
+        PeerReader(2).read(replace(hint(1), address=address), DIGEST, RangePlan(0, 6, lambda _: None))
 
 
 def test_the_server_hears_of_a_hidden_peer_before_another_is_tried(

@@ -7,9 +7,11 @@ import fcntl
 import os
 import subprocess
 import sys
+import threading
 import time
 from hashlib import blake2b
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -17,6 +19,7 @@ from bough.errors import SiteError
 from bough.executor.files.caches import host_cache
 from bough.executor.files.caches.host_cache import (
     ArrivingContent,
+    CacheLedger,
     HostCache,
     cache_folder,
     default_place,
@@ -115,6 +118,14 @@ def test_the_end_of_a_task_costs_the_same_however_much_another_one_has(
     looked: list[bytes] = []
     give_up = cache._give_up
     monkeypatch.setattr(cache, "_give_up", lambda digest: looked.append(digest) or give_up(digest))
+
+    class Unwalked(dict[bytes, set[object]]):
+        def items(self) -> NoReturn:
+            raise AssertionError("all that is pinned is looked through")
+
+        __iter__ = keys = values = items
+
+    monkeypatch.setattr(cache, "_owners", Unwalked(cache._owners))
     assert cache.unpin("task") == [mine]
     assert looked == [mine]
     assert not cache.has(mine)
@@ -289,6 +300,18 @@ def test_what_goes_while_the_disk_is_full_leaves_a_mark(tmp_path: Path, monkeypa
     assert cache.was_full_since(began)
 
 
+def test_a_full_disk_takes_what_was_half_brought_and_nobody_brings_any_more(tmp_path: Path) -> None:
+    cache = HostCache(str(tmp_path / "c"))
+    given_up, coming = begin(cache, b"aaaa"), begin(cache, b"bbbb")
+    for arriving in (given_up, coming):
+        arriving.add(b"aa")
+    given_up.leave()
+    cache.make_space(b"")
+    assert not Path(part_path(cache.folder, digest_of(b"aaaa"))).exists()
+    assert Path(part_path(cache.folder, digest_of(b"bbbb"))).read_bytes() == b"aa"
+    coming.drop()
+
+
 def test_a_disk_that_stays_full_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = HostCache(str(tmp_path / "c"))
 
@@ -316,6 +339,54 @@ def test_outputs_are_kept_under_their_digests(tmp_path: Path) -> None:
     (tmp_path / "out").unlink()
     assert Path(cache.pin(digest_of(b"made"), "task", 4)).read_bytes() == b"made"
     assert contents_in(tmp_path / "c") == [digest_of(b"made").hex()]
+
+
+def test_a_big_content_comes_where_the_host_takes_no_more_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    cache, data = HostCache(str(tmp_path / "c")), os.urandom(2 * host_cache._BIG)
+    arriving = begin(cache, data)
+    arriving.add(data[: host_cache._BIG])
+    arriving.leave()
+    arriving = begin(cache, data)
+    assert arriving.written == host_cache._BIG
+    arriving.restart()
+    arriving.add(data)
+    assert arriving.finish()
+    assert cache.has(digest_of(data))
+
+
+def test_the_ledger_stays_short_while_nothing_has_to_go(tmp_path: Path) -> None:
+    cache = HostCache(str(tmp_path / "c"))
+    a, records = bring(cache, b"aaaa"), 3 * 4096
+    for task in range(records):
+        assert cache.pin(a, task)
+        cache.unpin(task)
+    assert (tmp_path / "c" / "ledger").stat().st_size < records * CacheLedger._RECORD.size
+    assert HostCache(str(tmp_path / "c"))._ledger.entries[a].uses == records
+
+
+def test_what_is_noted_while_the_ledger_is_shortened_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, other = HostCache(str(tmp_path / "c")), HostCache(str(tmp_path / "c"))
+    a = bring(cache, b"aaaa")
+    for _ in range(4100):
+        cache._ledger.used(a)
+    replace, b = os.replace, list[bytes]()
+
+    def bring_and_replace(old: str, new: str) -> None:
+        if new.endswith("ledger"):
+            b.append(bring(other, b"bbbb"))
+        replace(old, new)
+
+    monkeypatch.setattr(os, "replace", bring_and_replace)
+    cache._ledger.shorten()
+    assert cache.contents() == other.contents() == {a: 4, b[0]: 4}
 
 
 def test_the_ledger_is_shortened_and_loses_nothing(tmp_path: Path) -> None:

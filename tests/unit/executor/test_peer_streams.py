@@ -13,9 +13,10 @@ from hashlib import blake2b
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bough.executor.files.caches.host_cache import HostCache
-from bough.executor.files.transfers import peer_reader, peer_server, peer_streams
+from bough.executor.files.transfers import peer_reader, peer_server, peer_streams, transfer_process
 from bough.executor.files.transfers.peer_link import PeerFailure, PeerUnreached
 from bough.executor.files.transfers.peer_reader import PeerReader
 from bough.executor.files.transfers.peer_server import PeerServer, ReaderPlaces, listen
@@ -24,8 +25,8 @@ from bough.executor.files.transfers.range_plan import RangePlan
 from bough.model.ids import ExecutorId
 from bough.movers.peer_directory import UNREACHED
 from bough.transport.tls import fingerprint_of, new_certificate, server_context
-from bough.wire.file_messages import PeerHint
-from bough.wire.framing import frame
+from bough.wire.file_messages import FailedPeer, FindPeers, PeerHint
+from bough.wire.framing import frame, server_frames
 from bough.wire.peer_messages import _SKEW, MOST_STREAMS, AskContent, ContentComes, make_ticket
 
 SECRET, SIZE = b"s" * 32, 9 << 20
@@ -562,6 +563,39 @@ def test_who_becomes_somebody_else_counts_its_connections_right(hosts: Callable[
         time.sleep(0.01)
 
 
+def test_a_transfer_goes_on_when_its_source_has_become_somebody_else(
+    hosts: Callable[..., Host], reader: PeerReader
+) -> None:
+    host, got = hosts("renamed"), bytearray()
+    host.fill()
+    renamed = threading.Event()
+
+    def meets(_: int) -> None:
+        if sum(host.line.passed) > SIZE // 2 and not renamed.is_set():
+            renamed.set()
+            key, certificate = new_certificate()
+            for path, data in zip(host.papers, (certificate, key), strict=True):
+                Path(path).write_bytes(data)
+            host.server.serve(server_context(*host.papers), b"t" * 32, 4)
+
+    slowly(host.line, 1 << 18, meets)
+    hint = host.hint()
+    reader.read(hint, DIGEST, RangePlan(0, SIZE, got.extend))
+    assert renamed.is_set()
+    assert bytes(got) == DATA
+    with pytest.raises(PeerFailure) as failed:  # a new one has to show a new ticket, to who the peer is now
+        reader.read(replace(hint, ticket=b"x" * 32), DIGEST, RangePlan(0, SIZE, got.extend))
+    assert UNREACHED not in str(failed.value)
+    for lines in reader._idle.values():
+        for _, line in lines:
+            line.close()
+    reader._idle.clear()
+    with pytest.raises(PeerFailure) as failed:
+        reader.read(hint, DIGEST, RangePlan(0, SIZE, got.extend))
+    assert not isinstance(failed.value, PeerUnreached)
+    assert UNREACHED not in str(failed.value)  # there is a way to it: neither it nor its site is to be left out
+
+
 def test_a_peer_that_gives_next_to_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer_streams, "STALL", 0.3)
     ours, theirs = socket.socketpair()
@@ -582,6 +616,19 @@ def test_a_peer_that_gives_next_to_nothing_is_given_up(monkeypatch: pytest.Monke
     over.set()
     dripping.join()
     theirs.close()
+
+
+@pytest.mark.parametrize("error", ["no\0", "\0", "n" * 1000])
+def test_whatever_a_peer_gives_as_its_reason_can_be_told_to_the_server(error: str) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(frame(ContentComes(error)))
+        streams = PeerStreams(RangePlan(0, 1000, print), lambda: ours, lambda *_: ContentComes(), "peer")  # type: ignore[arg-type, return-value]
+        with pytest.raises(PeerFailure) as failed:
+            streams.read(ours)  # type: ignore[arg-type]
+    reason = str(failed.value)[: transfer_process._REASON]
+    find = FindPeers(1, DIGEST, SIZE, [FailedPeer(ExecutorId(1), reason=reason)])
+    assert server_frames().feed(frame(find)) == [find]  # else the reader would be cut off, and would say it again
 
 
 def test_the_streams_of_a_transfer_count_as_one_reader_and_are_bounded() -> None:

@@ -15,11 +15,18 @@ import pytest
 from bough.errors import SiteError
 from bough.executor.files.caches.host_cache import HostCache
 from bough.executor.files.caches.url_marks import UrlMarks
-from bough.executor.files.transfers.transfer_protocol import FetchUrl, LookUrl, UrlFetched, UrlSeen
+from bough.executor.files.transfers.transfer_protocol import (
+    FetchUrl,
+    LookUrl,
+    UrlFetched,
+    UrlSeen,
+    from_transfers_frames,
+)
 from bough.executor.files.transfers.url_fetching import UrlFetching
 from bough.movers import remote_files
 from bough.movers.remote_files import RemoteFile
 from bough.wire.file_messages import DIGEST
+from bough.wire.framing import frame
 
 pytest.importorskip("fsspec")
 
@@ -54,6 +61,27 @@ def test_a_file_is_kept_under_its_digest_and_known_by_its_mark(tmp_path: Path, c
     assert UrlMarks(cache).content(fetching.seen(LookUrl(4, url)).mark) is None
     assert fetching.fetched(FetchUrl(5, url))[0].digest == digest_of(b"changed")
     assert left(cache) == []
+
+
+@pytest.mark.parametrize("size", [4, 1 << 63, 10**30, -7])
+def test_whatever_a_server_says_of_a_file_can_be_told(
+    tmp_path: Path, cache: HostCache, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    (tmp_path / "f.txt").write_bytes(b"data")
+    url, fetching = f"file://{tmp_path}/f.txt", UrlFetching(cache)
+    said = b'"\xe9t\xe9"'.decode("utf-8", "surrogateescape")  # as those who speak http read headers
+
+    class Server(type(remote_files._filesystem(url)[0])):  # type: ignore[misc]
+        def info(self, path: str, **more: Any) -> dict[str, Any]:
+            return {"name": path, "type": "file", "size": size, "ETag": said}
+
+    monkeypatch.setattr(remote_files, "_filesystem", lambda _: (Server(), f"{tmp_path}/f.txt"))
+    told = queue.SimpleQueue[UrlSeen]()
+    fetching.look(LookUrl(1, url), told.put)
+    seen = told.get(timeout=60)  # else its task would wait for ever
+    assert from_transfers_frames().feed(frame(seen)) == [seen]
+    assert (seen.size, seen.error) == (size if size == 4 else -1, "")
+    assert fetching.fetched(FetchUrl(2, url))[0].mark == seen.mark
 
 
 def test_what_is_bigger_than_the_cache_is_its_readers_alone(tmp_path: Path, cache: HostCache) -> None:

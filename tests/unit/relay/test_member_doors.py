@@ -148,14 +148,15 @@ def test_a_door_that_is_shut_hangs_up_and_lets_nobody_else_in() -> None:
     asyncio.run(with_door(use))
 
 
-def test_who_comes_to_a_member_that_is_not_there_is_hung_up_on() -> None:
+@pytest.mark.parametrize("member", ["127.0.0.1", "::1%" + "a" * 70])  # what is no address, too, has that form
+def test_who_comes_to_a_member_that_is_not_there_is_hung_up_on(member: str) -> None:
     async def come() -> None:
         doors = MemberDoors()
-        assert doors.way_to(NUMBER, "127.0.0.1", 9) is None  # nobody knows where others reach this host
+        assert doors.way_to(NUMBER, member, 9) is None  # nobody knows where others reach this host
         doors.address = "127.0.0.1"
         assert doors.serve(doors._host)
         assert not doors.serve("elsewhere")
-        way = doors.way_to(NUMBER, "127.0.0.1", 9)
+        way = doors.way_to(NUMBER, member, 9)
         assert way is not None
         reader, writer = await asyncio.open_connection(*way)
         writer.write(b"x" * 100)

@@ -127,6 +127,7 @@ class Relay:
         self.checked: list[bytes] = []
         self.answers = True
         self.names: tuple[int, ...] = ()  # in the place of these
+        self.address = "10.0.9.1"
         self.sites = sites
         del sites.peers[4]
         self.peer = sites.peers[3]
@@ -145,7 +146,7 @@ class Relay:
         if self.answers:
             named = [901, 902] if message.direct else []
             numbers = self.names or (*named, 3)
-            hints = [PeerHint(one, "10.0.9.1", 1, "f", 9e9, b"t" * 32) for one in numbers]  # type: ignore[arg-type]
+            hints = [PeerHint(one, self.address, 1, "f", 9e9, b"t" * 32) for one in numbers]  # type: ignore[arg-type]
             self.sites.sources.named(self.peer, PeersNamed(message.request, hints))
             self.sites.sources.named(self.sites.peers[2], PeersNamed(message.request))  # it is not for him to say
 
@@ -244,6 +245,13 @@ def test_no_relay_says_anything_of_the_server_or_of_executors_that_are_elsewhere
     assert BytesMoved(ExecutorId(1), "host4", SIZE, 1.0) in sites.said
     assert CheckContent(DIGEST) in sites.said
     assert relay.checked == []
+
+
+@pytest.mark.parametrize("address", ["", "localhost", "a" * 70, "10.0.0", "10.0.0.1:22"])
+def test_what_a_relay_names_that_is_no_address_is_not_told_to_readers(sites: Sites, address: str) -> None:
+    relay = Relay(sites)
+    relay.address = address
+    assert sites.ask(1) == []
 
 
 def test_what_one_holds_that_has_just_come_is_known_once_it_has_joined(sites: Sites) -> None:

@@ -32,6 +32,7 @@ _MOST_SOURCES: Final = 256  # whose transfers to one host are remembered
 _MOST_FORMER: Final = 1000  # hosts without executors to which the rates are remembered
 _KEPT_SOURCES: Final = 16  # of them, and of a host in a snapshot: those that sent most often
 _NEW: Final = 0.3  # weight of the newest measurement
+_MOST_RATE: Final = 1e12  # bytes a second: more is said by mistake, or to spoil what is known of other hosts
 _SMALL: Final = 65_536  # bytes: a transfer below tells the latency, one above the rate
 
 _NO_CONTENTS: Final[array[int]] = array("I")
@@ -75,7 +76,7 @@ class Rate:
         if count < _SMALL:
             self.latency = self.latency + _NEW * (seconds - self.latency) if self.latency else seconds
         elif seconds > 0:
-            rate = count / max(seconds - self.latency, seconds / 10)
+            rate = min(count / max(seconds - self.latency, seconds / 10), _MOST_RATE)
             self.rate = self.rate + _NEW * (rate - self.rate) if self.rate else rate
 
 

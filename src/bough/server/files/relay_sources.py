@@ -12,6 +12,7 @@ itself, they are sent to doors only, for a while.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections.abc import Iterable
 from typing import Final
 
@@ -90,7 +91,7 @@ class RelaySources:
             return []
         finally:
             del self._asked[number]
-        return [self._known(relay, one) for one in peers]
+        return [self._known(relay, one) for one in peers if _is_address(one.address)]
 
     def _known(self, relay: ExecutorId, hint: PeerHint) -> PeerHint:
         """A hint of a relay. What it says of others than those behind it would be said of them: it is the relay's."""
@@ -107,3 +108,12 @@ class RelaySources:
         asked, answer = self._asked.get(message.request, (None, None))
         if answer is not None and asked == relay and not answer.done():
             answer.set_result(message.peers)
+
+
+def _is_address(text: str) -> bool:
+    """Whether a peer can be asked there: what is no address could only be looked up, however long that takes."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

@@ -2,10 +2,10 @@
 
 A content is a file named by its digest. Its time of change is a mark made from the digest: whoever writes to it
 changes that time, and it is not used again. A content that comes is written to `DIGEST.part`, which its writer has
-locked: another executor that wants it waits for that one. To pin a content is to link it into a folder of the
-executor's own, so that a pin ends with its executor, also if that is killed; what has a second link is never evicted.
-When contents came and were used is in a ledger to which all append; it may be lost without harm. The time of change of
-one empty file is when something was last removed while the disk was full.
+locked: another executor that wants it waits for that one, as long as the part grows. To pin a content is to link it
+into a folder of the executor's own, so that a pin ends with its executor, also if that is killed; what has a second
+link is never evicted. When contents came and were used is in a ledger to which all append; it may be lost without harm.
+The time of change of one empty file is when something was last removed while the disk was full.
 
 Rules: a content has its name only once it was compared with its digest. The bytes of all contents are at most the
 limit, but for those that are pinned; what is bigger than the limit is kept for its reader alone. No other user can
@@ -164,6 +164,11 @@ class CacheLedger:
             self.total -= entry.size
             del self.entries[digest]
 
+    @property
+    def is_long(self) -> bool:
+        """Whether it has many more records than are worth it, as far as it was read."""
+        return self._at >= self._RECORD.size * (4 * len(self.entries) + 4096)
+
     def shorten(self) -> None:
         """Write anew what is worth it; by one who has the lock."""
         with self._lock:
@@ -171,8 +176,8 @@ class CacheLedger:
 
     def _shorten(self) -> None:
         self._read()
-        size = self._RECORD.size
-        if self._at < size * (4 * len(self.entries) + 4096) and os.fstat(self._open()).st_size % size == 0:
+        size, number = self._RECORD.size, self._open()
+        if not self.is_long and os.fstat(number).st_size % size == 0:
             return
         pack, hidden = self._RECORD.pack, f"{self._path}.{os.getpid()}"
         with open(hidden, "wb", opener=private.opener) as file:
@@ -181,6 +186,15 @@ class CacheLedger:
                 if entry.uses:
                     file.write(pack(self._USED, entry.uses, 0, entry.used, digest))
         os.replace(hidden, self._path)
+        late = bytearray()  # what others have written meanwhile
+        while data := os.pread(number, size << 12, self._at + len(late)):
+            late += data
+        self._number = private.opener(self._path, os.O_RDWR | os.O_APPEND)
+        os.close(number)
+        self._at, self.total = 0, 0
+        self.entries.clear()
+        os.write(self._number, late[: len(late) // size * size])
+        self._read()
 
     def close(self) -> None:
         """Use it no more."""
@@ -202,7 +216,8 @@ class HostCache:
         self._ledger = CacheLedger(f"{folder}/{_LEDGER}")
         self.wanted: dict[bytes, int] = {}  # how many known tasks want a content
         self.on_evicted: Callable[[bytes], None] = lambda _: None
-        self._owners: dict[bytes, set[object]] = {}
+        self._owners: dict[bytes, set[object]] = {}  # by content
+        self._pinned: dict[object, dict[bytes, None]] = {}  # the same, by owner
         self._own: private.TemporaryFolder | None = None
         self._make()
         if not pins:
@@ -273,6 +288,7 @@ class HostCache:
                 return ""
             owners = self._owners.setdefault(digest, set())
         owners.add(owner)
+        self._pinned.setdefault(owner, {})[digest] = None
         self._ledger.used(digest)
         return pinned
 
@@ -295,7 +311,11 @@ class HostCache:
 
     def release(self, digest: bytes, owner: object) -> bool:
         """An owner needs one content no more; whether nobody here needs it now."""
-        owners = self._owners.get(digest)
+        owners, own = self._owners.get(digest), self._pinned.get(owner)
+        if own is not None:
+            own.pop(digest, None)
+            if not own:
+                del self._pinned[owner]
         if owners is not None:
             owners.discard(owner)
             if not owners:
@@ -312,8 +332,7 @@ class HostCache:
         Pins of a task with many inputs may have kept the cache above its bound: it goes back below it at once. Only
         these inputs are looked at, since all else that may go went when something came.
         """
-        own = [digest for digest, owners in self._owners.items() if owner in owners]
-        released = [digest for digest in own if self.release(digest, owner)]
+        released = [digest for digest in list(self._pinned.get(owner, ())) if self.release(digest, owner)]
         if released:
             self._make_room(b"", self.limit, released)
         return released
@@ -331,11 +350,25 @@ class HostCache:
 
     def receive(self, digest: bytes, size: int) -> ArrivingContent | None:
         """Begin to write a content; None: another process is about to. OSError when it cannot be written."""
+        return self._begin(digest, size, part_path(self.folder, digest))
+
+    def receive_aside(self, digest: bytes, size: int) -> ArrivingContent | None:
+        """The same beside another process, which may never end what it has begun."""
+        return self._begin(digest, size, f"{self.path(digest)}.{os.getpid()}{_PART}")
+
+    def _begin(self, digest: bytes, size: int, hidden: str) -> ArrivingContent | None:
         try:
-            return ArrivingContent.begin(self, digest, size)
+            return ArrivingContent.begin(self, digest, size, hidden)
         except FileNotFoundError:  # somebody has removed the folder
             self._make()
-            return ArrivingContent.begin(self, digest, size)
+            return ArrivingContent.begin(self, digest, size, hidden)
+
+    def size_of_part(self, digest: bytes) -> int:
+        """How much of a content has come; 0 if none does."""
+        try:
+            return os.stat(part_path(self.folder, digest)).st_size
+        except OSError:
+            return 0
 
     def arrived(self, digest: bytes, size: int, hidden: str) -> bool:
         """Give a complete content its name; False: it is too big, and kept for its reader."""
@@ -389,9 +422,16 @@ class HostCache:
     # --- room --------------------------------------------------------------------------------------
 
     def make_space(self, newest: bytes) -> None:
-        """The disk is full: drop all that is not pinned. Who was in want of space until then finds a mark of that."""
+        """The disk is full: drop all that is not pinned, and what came in part and nobody writes.
+
+        Who was in want of space until then finds a mark of that.
+        """
         self._mark_full(time.time())
         self._make_room(newest, 0)
+        with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(_PART):
+                    _remove_if_stale(entry.path, 0.0)
 
     def frees(self) -> None:
         """Something is about to be removed: if the disk is full until then, that is marked."""
@@ -424,7 +464,7 @@ class HostCache:
         """Give up what is not pinned, down to a limit; `among`: of these only."""
         ledger = self._ledger
         ledger.read()
-        if ledger.total <= limit:
+        if ledger.total <= limit and not ledger.is_long:
             return
         with self._locked():
             ledger.read()  # another executor may have made room
@@ -492,7 +532,7 @@ class HostCache:
                     if digest not in self._ledger.entries and self.has(digest):
                         self._ledger.added(digest, entry.stat().st_size)
                 elif entry.name.endswith((_PART, _NEW)):
-                    _remove_if_stale(entry.path)
+                    _remove_if_stale(entry.path, _STALE)
         for digest in self._ledger.entries.keys() - found:
             self._ledger.removed(digest)
         self._make_room(b"", self.limit)
@@ -525,9 +565,10 @@ def part_path(folder: str, digest: bytes) -> str:
     return f"{folder}/{digest.hex()}{_PART}"
 
 
-def _remove_if_stale(path: str) -> None:
+def _remove_if_stale(path: str, seconds: float) -> None:
+    """Remove what nobody writes, and nobody has written for so long."""
     with contextlib.suppress(OSError):
-        if time.time() - os.lstat(path).st_mtime < _STALE:
+        if seconds and time.time() - os.lstat(path).st_mtime < seconds:
             return
         number = private.opener(path, os.O_RDWR)
         try:
@@ -551,8 +592,10 @@ class _Sum:
         self._ends: SimpleQueue[int | None] = SimpleQueue()  # how far the file reaches; None: to here
         self._thread: threading.Thread | None = None
         if size >= _BIG:
-            self._thread = threading.Thread(target=self._follow, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._follow, daemon=True)
+            with contextlib.suppress(RuntimeError):  # the host takes no more: the writer does it
+                thread.start()
+                self._thread = thread
 
     @property
     def reads_itself(self) -> bool:
@@ -594,9 +637,9 @@ class _Sum:
 class ArrivingContent:
     """A content that comes, its bytes in order. What was left by a writer that died is used."""
 
-    def __init__(self, cache: HostCache, digest: bytes, size: int, number: int) -> None:
+    def __init__(self, cache: HostCache, digest: bytes, size: int, number: int, hidden: str) -> None:
         self._cache = cache
-        self._hidden = part_path(cache.folder, digest)
+        self._hidden = hidden
         self._number = number
         self.digest = digest
         self.size = size
@@ -605,15 +648,14 @@ class ArrivingContent:
         self._take_over()
 
     @classmethod
-    def begin(cls, cache: HostCache, digest: bytes, size: int) -> ArrivingContent | None:
-        """Lock the part; None: another process has it."""
-        hidden = part_path(cache.folder, digest)
+    def begin(cls, cache: HostCache, digest: bytes, size: int, hidden: str) -> ArrivingContent | None:
+        """Lock the part of that path; None: another process has it."""
         while True:
             number = private.opener(hidden, os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.path.samestat(os.fstat(number), os.lstat(hidden)):
-                    return cls(cache, digest, size, number)
+                    return cls(cache, digest, size, number, hidden)
             except BlockingIOError:
                 os.close(number)
                 return None

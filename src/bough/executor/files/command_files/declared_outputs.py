@@ -102,6 +102,9 @@ class Outputs:
         """Outputs that were not written, as "slot (path)"; a slot that was made of its path says nothing."""
         if self._patterns:
             made = self.gathered()
+            nameless = [path for path in made if not _can_be_told(path)]
+            if nameless:
+                return [f"{os.path.basename(one)!a} under a name that is valid Unicode" for one in nameless]
             empty = [one for one in self._patterns if not any(matches(path, one) for path in made)]
             if empty:
                 return [f"{os.path.basename(one)} (no new file matches {one})" for one in empty]
@@ -237,6 +240,15 @@ def remove(path: str) -> None:
             import shutil
 
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _can_be_told(path: str) -> bool:
+    """Whether a path can be sent and stored."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _slot_of(name: str) -> str:

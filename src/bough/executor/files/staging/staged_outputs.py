@@ -65,6 +65,7 @@ class StagedOutputs:
         self._gathered = 0  # bytes of outputs that are held until they are written back
         self._makers: dict[tuple[int, int], StagingWorker] = {}  # of such outputs whose tasks were not reported yet
         self._held: dict[bytes, int] = {}  # contents that are held until the server says otherwise, with their bytes
+        self._held_bytes = 0  # of them all
 
     def store(self, worker: StagingWorker, message: StoreOutputs) -> None:
         """A worker's task has made files."""
@@ -90,8 +91,10 @@ class StagedOutputs:
         """Whether outputs can be held here for others: a part of the cache is for that."""
         if self._contents.cache is None or self._contents.transfers is None:
             return False
-        held = sum(self._held.values()) + self._gathered
-        return held + sum(one.size for one in made.files) <= self._contents.cache.limit // _HELD
+        return (
+            self._held_bytes + self._gathered + sum(one.size for one in made.files)
+            <= self._contents.cache.limit // _HELD
+        )
 
     def keep_result(self, news: WorkSucceeded, result: ResultFile) -> None:
         """A result is too big to be sent with its report, which waits until the server has it.
@@ -160,7 +163,9 @@ class StagedOutputs:
                 for other in made.files:
                     self.let_go(other.digest)
                 return False
-            self._held[one.digest] = one.size
+            if one.digest not in self._held:
+                self._held[one.digest] = one.size
+                self._held_bytes += one.size
         return True
 
     def _gather(self, worker: StagingWorker, made: StoreOutputs, later: HeldOutputs) -> bool:
@@ -210,7 +215,8 @@ class StagedOutputs:
 
     def let_go(self, digest: bytes) -> None:
         """A content need not be held for others any more."""
-        if self._contents.cache is not None and self._held.pop(digest, None) is not None:
+        if self._contents.cache is not None and digest in self._held:
+            self._held_bytes -= self._held.pop(digest)
             self._contents.cache.release(digest, (_HELD, digest))
 
     def _result_kept(self, message: FilesKept) -> None:

@@ -634,8 +634,8 @@ class Staging:
 
     def _listens(self, message: Listening) -> None:
         """Others can reach us there, or cannot: now the server may know what we want."""
-        if message.port:
-            self._offer = OfferPeer(message.address, message.port)
+        self._offer = OfferPeer(message.address, message.port) if message.port else None
+        if self._offer:
             self._say(self._offer)
         unsaid, self._unsaid = self._unsaid, []
         for number in dict.fromkeys(unsaid):
@@ -683,7 +683,8 @@ class Staging:
             self._unpin(download)
         origin = sum(one.size for one in message.moved if not one.source)
         again: list[tuple[StagingRequest, str]] = []
-        came: Came | None = Came(download.size - origin - message.shared, origin, message.shared)
+        peers = max(0, download.size - origin - message.shared)  # what was wrong, or removed, may have come twice
+        came: Came | None = Came(peers, origin, message.shared)
         for request, path in download.waiting:
             place = self._hold(request, download.digest, download.size)
             if place:

@@ -91,10 +91,12 @@ class PeerReader:
             line = self._context.wrap_socket(sock)
             sock = line
             check_pin(line, hint.fingerprint, f"{hint.address}:{hint.port}")
-        except (OSError, BoughError) as error:
+        except (OSError, ValueError, BoughError) as error:
             if sock is not None:
                 sock.close()
-            if isinstance(error, OSError) and error.errno in _OWN_LACK:  # others may well reach it
+            # Others may well reach it; who has shown another certificate was reached, and is somebody else by now. A
+            # ValueError: what it says is no address.
+            if not isinstance(error, OSError) or error.errno in _OWN_LACK:
                 raise PeerFailure(f"{hint.address}:{hint.port} is not asked: {error}") from error
             raise PeerUnreached(f"{hint.address}:{hint.port} cannot be reached: {error}") from error
         return line

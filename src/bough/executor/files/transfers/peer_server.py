@@ -2,9 +2,10 @@
 
 A content that is still coming is served as it comes, so that a file which many want goes along a chain at the speed of
 one copy. Rules: nothing is given without a ticket, and to a bounded number of readers at a time; the streams of one
-transfer count as one reader, its ranges as one reading, and it may go on when its ticket ends. A reader that takes
-nothing for a while is given up. Of the connections over which nothing is served, the one that was silent for longest
-gives way to a new one when there are too many.
+transfer count as one reader, its ranges as one reading, and it may go on when its ticket ends, or when the executor has
+become somebody else because the server was away. A reader that takes nothing for a while is given up. Of the
+connections over which nothing is served, the one that was silent for longest gives way to a new one when there are too
+many.
 """
 
 from __future__ import annotations
@@ -217,13 +218,14 @@ class PeerServer:
 
     def _answer(self, line: ssl.SSLSocket, ask: AskContent) -> bool:
         """Whether the reader may ask again."""
-        places, place, now = self._places, (ask.reader, ask.digest, ask.transfer or object()), time.time()
-        goes_on = self._transfers.has(place)
-        if not is_admitted(self._secret, ask, min(now, ask.until) if goes_on else now):
+        places, place = self._places, (ask.reader, ask.digest, ask.transfer or object())
+        transfer = (*place, ask.ticket)  # which was valid when it began
+        goes_on = self._transfers.has(transfer)
+        if not goes_on and not is_admitted(self._secret, ask, time.time()):
             line.sendall(frame(ContentComes("the ticket is not valid")))
             return False
         if ask.transfer:
-            self._transfers.asks(place)
+            self._transfers.asks(transfer)
         if not places.take(place, _EXPECTED):
             line.sendall(frame(ContentComes("it serves as many as it may")))
             return True

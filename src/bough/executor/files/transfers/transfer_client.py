@@ -1,7 +1,8 @@
 """The executor's side of its transfer process: starts it when files travel, and again if it dies.
 
-Rules: nothing here blocks. What was not answered when the process died is asked again of the next one; one that dies
-again and again is not started any more, and what waits for it fails as a matter of the site.
+Rules: nothing here blocks. What was not answered when the process died is asked again of the next one, and others are
+told where that is; one that dies again and again is not started any more, and what waits for it fails as a matter of
+the site.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from bough.policies.eviction.eviction_names import EVICTION, load_eviction
 from bough.wire.framing import frame
 
 _DEATHS: Final = 5  # of transfer processes that brought nothing, after which no more are started
+_SERVING: Final = 2  # the same, after which none is started for others alone, who are sent here
 
 
 class CacheOptions(NamedTuple):
@@ -168,7 +170,7 @@ class Transfers:
         logs.warning("transfers-died", "the transfer process has ended; another one is started")
         if self._deaths >= _DEATHS:
             self._give_up()
-        elif self._orders:
+        elif self._orders or (self._address and self._deaths <= _SERVING):
             self._start()
         if not self.is_beginning:
             self._hear([Listening()])

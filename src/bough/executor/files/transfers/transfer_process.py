@@ -8,7 +8,8 @@ has no digest before it was read: it is fetched beside the contents (`url_fetchi
 turns out to have.
 
 Rules: a content is compared with its digest at its end; if it is something else the peers it came from are told of,
-and it is fetched again, from others. The process dies with its executor; what it has half brought is used by the next.
+and it is fetched again, from others. Another executor of this host that brings the same is waited for as long as
+something comes. The process dies with its executor; what it has half brought is used by the next.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import contextlib
 import os
 import queue
 import socket
-import tempfile
 import threading
 import time
 from functools import partial
@@ -65,7 +65,9 @@ _KEPT_AT_ONCE: Final = 8  # outputs that are read for their digest, and taken in
 _AHEAD: Final = 8  # pieces of the server asked for before the first has come
 _ROUNDS: Final = 4  # times that other peers are asked for, before the server is
 _CORRUPT: Final = 3  # times that a content is fetched again which is not what it should be
+_REMOVED: Final = 3  # times that one is fetched again which somebody has removed while it came
 _POLL: Final = 0.02  # seconds between looks at what another executor brings
+_STANDS_STILL: Final = 30.0  # seconds without a byte, after which that is not waited for: its server may be gone
 _REASON: Final = 200  # characters
 _CHUNK: Final = 1 << 20
 _LISTED: Final = 50_000  # contents of the shared store in one message
@@ -183,13 +185,14 @@ class TransferProcess:
 
         if self._server is None:
             return
-        with tempfile.TemporaryDirectory(dir=self._cache.pins) as folder:  # the library reads files only
-            paths = []
-            for name, data in (("cert", order.certificate), ("key", order.key)):
-                paths.append(os.path.join(folder, name))
-                with open(os.open(paths[-1], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                    file.write(data)
-            context = server_context(*paths)
+        number = os.memfd_create("identity")  # the library reads files only; on the disk there may be no room
+        try:
+            with open(number, "wb", closefd=False) as file:
+                file.write(order.key + order.certificate)
+            path = f"/proc/self/fd/{number}"
+            context = server_context(path, path)
+        finally:
+            os.close(number)
         self._server.serve(context, order.secret, order.readers)
 
     def _check(self, digest: bytes) -> None:
@@ -249,27 +252,46 @@ class TransferProcess:
                 transfer.claim.release()
 
     def _get(self, transfer: _Transfer) -> None:
+        """Have a content in the cache; what somebody removes while it comes is fetched again."""
         order = transfer.order
-        while True:
-            if self._cache.has(order.digest, order.size):
+        for attempt in range(_REMOVED + 1):
+            arriving = self._receive(order)
+            if arriving is None:
                 return
-            arriving = self._cache.receive(order.digest, order.size)
-            if arriving is not None:
+            try:
+                self._fill(transfer, arriving)
+            except TransferFailed:
+                arriving.leave()  # it may be there another time
+                raise
+            except FileNotFoundError:
+                arriving.leave()  # what has its name now is another's
+                if attempt == _REMOVED:
+                    raise
+            except BaseException:
+                arriving.drop()
+                raise
+            else:
                 break
-            time.sleep(_POLL)  # another executor of this host brings it
-        if self._cache.has(order.digest, order.size):
-            arriving.drop()
-            return
-        try:
-            self._fill(transfer, arriving)
-        except TransferFailed:
-            arriving.leave()  # it may be there another time
-            raise
-        except BaseException:
-            arriving.drop()
-            raise
         if order.size <= self._cache.limit:
             self._say(CacheEvents(added=[(order.digest, order.size)]))
+
+    def _receive(self, order: BringContent) -> ArrivingContent | None:
+        """Begin to write a content; None: it is there."""
+        there, since = -1, 0.0
+        while not self._cache.has(order.digest, order.size):
+            arriving = self._cache.receive(order.digest, order.size)
+            if arriving is None:  # another executor of this host brings it
+                before, there = there, self._cache.size_of_part(order.digest)
+                if there != before:
+                    since = time.monotonic()
+                elif time.monotonic() - since > _STANDS_STILL:
+                    return self._cache.receive_aside(order.digest, order.size)
+                time.sleep(_POLL)
+            elif self._cache.has(order.digest, order.size):
+                arriving.drop()
+            else:
+                return arriving
+        return None
 
     def _fill(self, transfer: _Transfer, arriving: ArrivingContent) -> None:
         for attempt in range(_CORRUPT + 1):

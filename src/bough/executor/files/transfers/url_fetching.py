@@ -71,10 +71,10 @@ class UrlFetching:
         """What is at a URL now."""
         try:
             found = _mover(order.url).look(order.url)
+            return UrlSeen(order.number, _mark(order.url, found), found.size, is_local(order.url))
         except Exception as error:  # noqa: BLE001 -- whatever it is, the task must be told
             unable = isinstance(error, UserError) and not can_move(order.url)
             return UrlSeen(order.number, error=_text(error), of_site=_is_of_site(error), unable=unable)
-        return UrlSeen(order.number, _mark(order.url, found), found.size, is_local(order.url))
 
     def fetched(self, order: FetchUrl) -> tuple[UrlFetched, bool]:
         """Fetch what is at a URL; and whether the cache had not had it."""
