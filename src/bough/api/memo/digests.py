@@ -233,7 +233,7 @@ class _Digester:
         elif is_path(obj):
             self.file(obj)
         elif _is_numpy(obj):
-            self.inside(_Digester.numpy, obj)
+            self.inside(_Digester.numpy if _is_plain_numpy(kind) else _Digester.other, obj)
         elif callable(obj) and hasattr(obj, "__wrapped__"):  # lru_cache and other decorators written in C
             self.cls(kind)
             self.inside(lambda self, obj: self.feed(obj.__wrapped__), obj)
@@ -443,6 +443,12 @@ def _is_proxy(obj: object) -> bool:
 def _is_numpy(obj: object) -> bool:
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(obj, (numpy.ndarray, numpy.generic))
+
+
+def _is_plain_numpy(kind: type) -> bool:
+    """Whether an array has nothing besides its type and what it holds, as masks and what other subclasses add to it."""
+    package, _, inner = kind.__module__.partition(".")
+    return package == "numpy" and inner.partition(".")[0] != "ma"
 
 
 _CLASS_NOISE = frozenset(
