@@ -386,3 +386,26 @@ def test_arrays_that_lay_in_the_same_place_one_after_the_other_are_not_taken_for
     with Packing(lambda: values) as packing:
         pages = list(make_pages([Fresh(seed) for seed in range(8)], apart=packing))
         assert [load_pickle(page.data)[0] for page in pages] == [bytes(array(seed)) for seed in range(8)]
+
+
+class MadeAnew:
+    """Its state is an array that exists only while it is pickled."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"seed": 0, "made": array(self.seed)}
+
+
+def test_an_array_that_exists_only_while_it_is_pickled_counts_by_its_content(values: ArgumentValues) -> None:
+    def key(*seeds: int) -> bytes | None:
+        args = (*map(MadeAnew, seeds), array(9))
+        with Packing(lambda: values) as packing:
+            pack_arguments(args, {}, apart=packing)
+            return argument_digest(args)
+
+    digests = [key(1, 2), key(1, 3), key(2, 1), key(2, 2)]
+    assert len(set(digests)) == 4
+    assert None not in digests
+    assert key(1, 2) == digests[0]

@@ -39,16 +39,16 @@ _current = _Current()
 class Packing:
     """See the module. Most submissions have no big buffers: what those need is made for the first one."""
 
-    __slots__ = ("_count", "_found", "_identities", "_kept", "_same", "_shared", "_values")
+    __slots__ = ("_count", "_found", "_kept", "_shared", "_values", "_written")
 
     def __init__(self, values: Callable[[], ArgumentValues]) -> None:
         self._values = values  # makes them when the first is needed
         self._found: Sequence[tuple[memoryview, Any]] = ()  # buffers of what was pickled last, and what they are of
         self._shared: Sequence[KeptBuffer] = ()  # those of shared values in it
-        self._identities: dict[tuple[int, int], bytes] | None = None
         self._kept: dict[int, list[KeptBuffer]] = _NOTHING  # by the number of what was packed: a call, or pages
         self._count = 0  # how much was packed
-        self._same: dict[tuple[int, int], tuple[weakref.ref[Any], KeptBuffer]] = {}  # by address and size
+        # by address and size: what the bytes there belonged to when they were written, and the buffer
+        self._written: dict[tuple[int, int], tuple[weakref.ref[Any], KeptBuffer]] = {}
 
     def __enter__(self) -> Self:
         _current.packing = self
@@ -58,8 +58,7 @@ class Packing:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _current.packing = None
-        if self._identities is not None:
-            known_buffers.identities = {}
+        known_buffers.find = None
         if self._kept:
             self._values().let_go([one for some in self._kept.values() for one in some])
 
@@ -97,26 +96,28 @@ class Packing:
         found: list[Ref] = []
         for view, source in self._found:
             place = (address_of(view), view.nbytes)
-            one = self._written_before(place, values)
-            if one is None:
+            one = self._written_before(*place)
+            if one is not None:  # an array was given twice
+                values.hold_too([one])
+            else:
                 one = values.keep(view, source)
                 with contextlib.suppress(TypeError):  # most things can be referred to weakly
-                    self._same[place] = (weakref.ref(source), one)
+                    self._written[place] = (weakref.ref(source), one)
+                    known_buffers.find = self._identity
             kept.append(one)
             found.append(one.ref)
-            if self._identities is None:
-                self._identities = known_buffers.identities = {}
-            self._identities[place] = one.identity
         self._found = self._shared = ()
         return found
 
-    def _written_before(self, place: tuple[int, int], values: ArgumentValues) -> KeptBuffer | None:
-        """A buffer of this submission that lies there, if what it belongs to is still alive: an array given twice."""
-        source, one = self._same.get(place, (None, None))
-        if one is None or source is None or source() is None:
-            return None
-        values.hold_too([one])
-        return one
+    def _written_before(self, address: int, size: int) -> KeptBuffer | None:
+        """A buffer of this submission that lies there, if what it belongs to is alive: others may lie there later."""
+        source, one = self._written.get((address, size), (None, None))
+        return one if source is not None and source() is not None else None
+
+    def _identity(self, address: int, size: int) -> bytes:
+        """What the bytes there count as in keys; see `KnownBuffers`."""
+        one = self._written_before(address, size)
+        return b"" if one is None else one.identity
 
     def kept(self, number: int = 0) -> list[KeptBuffer]:
         """The buffers of the n-th that was packed."""
