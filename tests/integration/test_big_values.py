@@ -188,6 +188,28 @@ def test_what_was_shared_or_given_is_freed(session: bough.Session, before: set[s
     until(lambda: values.in_memory == 0)
 
 
+def chosen(x: Any, at: int) -> tuple[int, bool]:
+    return int(x[at]), bool(x.flags.writeable)
+
+
+def test_a_space_of_big_values_is_written_once_for_all_its_combinations(session: bough.Session) -> None:
+    one, other = array(1), array(2)
+    space = bough.tie(x=[one, other], name=["one", "other"])
+    right = [(int(x[at]), False) for x in (one, other) for at in range(20)]
+    found = session.sweep(lambda name, **of: chosen(**of), space * bough.product(at=range(20)), where=lambda at: True)
+    assert found.results() == right
+    values = session.registry.values
+    assert values is not None
+    assert values.in_memory == 2 * SIZE
+    shared = session.share(one)
+    assert session.sweep(chosen, bough.product(at=range(20)), x=shared).results() == right[:20]
+    assert list(session.map(lambda row: chosen(*row), bough.product(x=[shared, other], at=range(20)))) == right
+    assert values.in_memory == 2 * SIZE
+    del one, other, shared, space
+    gc.collect()
+    until(lambda: values.in_memory == 0)
+
+
 def dies_once(x: Any, mark: str) -> int:
     if not os.path.exists(mark):
         Path(mark).touch()
@@ -311,6 +333,8 @@ with bough.Session(cores=2, store=sys.argv[1], preload=False, on_failure="ignore
         assert (task.result() == x * np.uint8(2)).all()
     assert (tasks[4].result() == x * np.uint8(4)).all()
     assert (found[1] == (x + np.uint8(1)) * np.uint8(2)).all()
+    swept = s.sweep(used, bough.product(x=[x], number=range(7, int(sys.argv[3]))), log=log)
+    assert all((task.result() == x * np.uint8(2)).all() for task in swept)
     failing = s.submit(int, "no number")
     failing.exception()
 """
@@ -319,10 +343,12 @@ with bough.Session(cores=2, store=sys.argv[1], preload=False, on_failure="ignore
 def test_calls_with_big_values_are_reused_after_an_unfinished_run(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(RESUMED)
     words = [sys.executable, "script.py", str(tmp_path / "store"), str(tmp_path / "log")]
-    subprocess.run(words, cwd=tmp_path, check=True)
-    assert sorted((tmp_path / "log").read_text().split()) == list("0123456")
-    subprocess.run(words, cwd=tmp_path, check=True)
-    assert sorted((tmp_path / "log").read_text().split()) == list("0123456")
+    subprocess.run([*words, "9"], cwd=tmp_path, check=True)
+    assert sorted((tmp_path / "log").read_text().split()) == list("012345678")
+    subprocess.run([*words, "9"], cwd=tmp_path, check=True)
+    assert sorted((tmp_path / "log").read_text().split()) == list("012345678")
+    subprocess.run([*words, "10"], cwd=tmp_path, check=True)  # a space that was extended
+    assert sorted((tmp_path / "log").read_text().split()) == list("0123456789")
 
 
 def test_a_big_result_is_in_memory_once(tmp_path: Path) -> None:

@@ -107,6 +107,21 @@ def test_an_array_of_which_elements_have_not_succeeded_holds_its_buffers(values:
     assert kept.is_gone
 
 
+def test_an_array_of_any_length_holds_what_all_its_elements_need_until_they_have_succeeded(
+    values: ArgumentValues,
+) -> None:
+    kept = values.keep(array(1).data)
+    values.hold_array(3, 10**6, [kept])
+    values.let_go([kept])
+    values.succeeded(3, 0, 10)
+    values.succeeded(3, 5, 10**6 - 1)
+    values.succeeded(3, 5, 10**6 - 1)  # said twice
+    until(lambda: kept.holders == 1)
+    assert os.path.exists(kept.path)
+    values.succeeded(3, 10**6 - 1, 10**6)
+    assert kept.is_gone
+
+
 def test_what_is_more_than_the_memory_may_hold_goes_to_the_store(
     values: ArgumentValues, place: Path, tmp_path: Path
 ) -> None:

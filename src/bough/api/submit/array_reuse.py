@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from bough.api.memo.digests import value_digest
-from bough.api.pickling import loads, loads_unread
+from bough.api.pickling import loads_unread
 from bough.model.ids import RecordId
 from bough.model.tasks import Page, Reuse
 from bough.movers.value_files import Unread
@@ -35,7 +35,7 @@ class EarlierArray(msgspec.Struct, frozen=True):
     def blocks(self) -> Iterator[tuple[int, Sequence[Any]]]:
         """Its arguments in order, in pieces: where each begins, and its rows."""
         if self.table:
-            yield 0, loads(self.table)
+            yield 0, loads_unread(self.table)
         else:
             for start, _, data in self.pages:
                 yield start, _rows(data)
@@ -51,7 +51,7 @@ class NewArray(msgspec.Struct, frozen=True):
     def blocks(self) -> Iterator[tuple[int, Sequence[Any]]]:
         """Its arguments in order, in pieces."""
         if self.table:
-            yield 0, loads(self.table)
+            yield 0, loads_unread(self.table)
         else:
             for page in self.pages:
                 yield page.start, _rows(page.data)

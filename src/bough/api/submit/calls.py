@@ -248,12 +248,12 @@ def _send_calls(
     if key and names:
         key = MemoKey(blake2b("\0".join(names).encode(), key=key, digest_size=DIGEST_SIZE).digest())
     blob, data = pack_body(session, RowCall(fn, names) if names else fn)
-    record, reads = 0, None
+    record, reads = session.new_record() if not session.is_remote else 0, None
+    pages: tuple[Page, ...] = ()
     if isinstance(items, range | Space):
-        table, pages, blobs = as_table(items)
+        table, blobs = _as_table(session, record, items)
     else:
         table, blobs = BlobId(b""), ()
-        record = session.new_record() if not session.is_remote else 0
         with session.packing() as packing:
             pages = tuple(make_pages(items, apart=packing))
             for number, page in enumerate(pages):
@@ -359,12 +359,22 @@ def body_key(session: SessionLike, fn: Callable[..., Any], *, is_reused: bool, s
     return array_key(key if session.initializer is None else session.initializer.key(key), star=star)
 
 
-def as_table(items: Sequence[Any]) -> tuple[BlobId, tuple[Page, ...], tuple[tuple[BlobId, bytes], ...]]:
-    """Arguments as a table that workers compute from, or as pages; and the blobs to send."""
-    if isinstance(items, range | Space):
+def _as_table(
+    session: SessionLike, record: int, items: range | Space
+) -> tuple[BlobId, tuple[tuple[BlobId, bytes], ...]]:
+    """Arguments as a table that workers compute from, and the blobs to send."""
+    if isinstance(items, range) or session.is_remote:
         table, data = pack_table(items)
-        return table, (), ((table, data),)
-    return BlobId(b""), tuple(make_pages(items)), ()
+        return table, ((table, data),)
+    with session.packing() as packing:
+        table, data = pack_table(items, packing)
+        if packing.size:  # each value that is big is written once, as if it had been shared
+            items = items.with_values(packing.shared_if_big)
+            packing.begin()
+            table, data = pack_table(items)
+        packing.packed(data)
+        packing.hold_array(record, len(items))
+    return table, ((table, data),)
 
 
 def array_key(function: MemoKey | None, *, star: bool) -> MemoKey:

@@ -39,7 +39,7 @@ _current = _Current()
 class Packing:
     """See the module. Most submissions have no big buffers: what those need is made for the first one."""
 
-    __slots__ = ("_count", "_found", "_kept", "_shared", "_values", "_written")
+    __slots__ = ("_count", "_found", "_kept", "_outer", "_shared", "_values", "_written")
 
     def __init__(self, values: Callable[[], ArgumentValues]) -> None:
         self._values = values  # makes them when the first is needed
@@ -47,18 +47,20 @@ class Packing:
         self._shared: Sequence[KeptBuffer] = ()  # those of shared values in it
         self._kept: dict[int, list[KeptBuffer]] = _NOTHING  # by the number of what was packed: a call, or pages
         self._count = 0  # how much was packed
+        self._outer: Packing | None = None  # in which a value is shared
         # by address and size: what the bytes there belonged to when they were written, and the buffer
         self._written: dict[tuple[int, int], tuple[weakref.ref[Any], KeptBuffer]] = {}
 
     def __enter__(self) -> Self:
-        _current.packing = self
+        self._outer, _current.packing = _current.packing, self
+        known_buffers.find = None
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _current.packing = None
-        known_buffers.find = None
+        outer = _current.packing = self._outer
+        known_buffers.find = outer._identity if outer is not None else None
         if self._kept:
             self._values().let_go([one for some in self._kept.values() for one in some])
 
@@ -138,6 +140,17 @@ class Packing:
         """Elements of an array that is about to be sent need those of a page."""
         if number in self._kept:
             self._values().hold(record, start, stop, self._kept[number])
+
+    def hold_array(self, record: int, length: int) -> None:
+        """An array that is about to be sent needs what was packed first: its table."""
+        if self._kept:
+            self._values().hold_array(record, length, self._kept[0])
+
+    def shared_if_big(self, value: Any) -> Any:
+        """What to pickle in the place of a value: if it holds big buffers, one that was written once."""
+        packing = Packing(self._values)
+        pack_shared(value, packing)
+        return Shared(value, self._values) if packing.size else value
 
     def uses(self, values: ArgumentValues, buffers: list[KeptBuffer]) -> bool:
         """Whether what is pickled may name buffers of a shared value: it is of the same session."""
