@@ -210,6 +210,20 @@ def test_a_space_of_big_values_is_written_once_for_all_its_combinations(session:
     until(lambda: values.in_memory == 0)
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_big_values_that_are_fed_are_written_apart_and_freed(session: bough.Session, *, keep: bool) -> None:
+    shared = session.share(array(0))
+    items = ((number, shared, array(number)) for number in range(12))
+    fed = session.feed(lambda item: (item[0], is_writable(item[2]), total(item[1]) + total(item[2])), items, keep=keep)
+    right = [(number, False, total(array(0)) + total(array(number))) for number in range(12)]
+    assert sorted(task.result() for task in fed.as_completed()) == right
+    values = session.registry.values
+    assert values is not None
+    del shared
+    gc.collect()
+    until(lambda: values.in_memory == 0)
+
+
 def dies_once(x: Any, mark: str) -> int:
     if not os.path.exists(mark):
         Path(mark).touch()
@@ -335,6 +349,8 @@ with bough.Session(cores=2, store=sys.argv[1], preload=False, on_failure="ignore
     assert (found[1] == (x + np.uint8(1)) * np.uint8(2)).all()
     swept = s.sweep(used, bough.product(x=[x], number=range(7, int(sys.argv[3]))), log=log)
     assert all((task.result() == x * np.uint8(2)).all() for task in swept)
+    feed = s.feed(lambda item: used(item[0], log, item[1]), ((x + np.uint8(a), "ab"[a]) for a in range(2)))
+    assert all((task.result() == (x + np.uint8(a)) * np.uint8(2)).all() for a, task in enumerate(feed))
     failing = s.submit(int, "no number")
     failing.exception()
 """
@@ -344,11 +360,11 @@ def test_calls_with_big_values_are_reused_after_an_unfinished_run(tmp_path: Path
     (tmp_path / "script.py").write_text(RESUMED)
     words = [sys.executable, "script.py", str(tmp_path / "store"), str(tmp_path / "log")]
     subprocess.run([*words, "9"], cwd=tmp_path, check=True)
-    assert sorted((tmp_path / "log").read_text().split()) == list("012345678")
+    assert sorted((tmp_path / "log").read_text().split()) == list("012345678ab")
     subprocess.run([*words, "9"], cwd=tmp_path, check=True)
-    assert sorted((tmp_path / "log").read_text().split()) == list("012345678")
+    assert sorted((tmp_path / "log").read_text().split()) == list("012345678ab")
     subprocess.run([*words, "10"], cwd=tmp_path, check=True)  # a space that was extended
-    assert sorted((tmp_path / "log").read_text().split()) == list("0123456789")
+    assert sorted((tmp_path / "log").read_text().split()) == list("0123456789ab")
 
 
 def test_a_big_result_is_in_memory_once(tmp_path: Path) -> None:

@@ -252,18 +252,21 @@ class ArgumentValues:
 
     def succeeded(self, record: int, start: int = 0, stop: int = 1) -> None:
         """Elements have succeeded, or were cancelled."""
-        array = self._held_by_arrays.get(record)
-        if array is not None and array.succeeded(start, stop):
-            del self._held_by_arrays[record]
-            self.let_go(array.buffers)
-        held = self._held.get(record)
-        if held is None:
+        if record not in self._held and record not in self._held_by_arrays:
             return
-        indices = range(start, stop) if stop - start <= len(held) else [at for at in held if start <= at < stop]
-        for index in indices:
-            self.let_go(held.pop(index, []))
-        if not held:
-            self._held.pop(record, None)
+        found: list[KeptBuffer] = []
+        with self._locked():
+            array = self._held_by_arrays.get(record)
+            if array is not None and array.succeeded(start, stop):
+                del self._held_by_arrays[record]
+                found += array.buffers
+            held = self._held.get(record, {})
+            indices = range(start, stop) if stop - start <= len(held) else [at for at in held if start <= at < stop]
+            for index in indices:
+                found += held.pop(index, [])
+            if not held:
+                self._held.pop(record, None)
+        self.let_go(found)
 
     def let_go(self, buffers: Sequence[KeptBuffer]) -> None:
         """A holder of each of these needs it no more."""

@@ -121,6 +121,11 @@ class Packing:
         one = self._written_before(address, size)
         return b"" if one is None else one.identity
 
+    @property
+    def written(self) -> int:
+        """Bytes of the big buffers of all that was packed, without those of shared values."""
+        return sum([one.size for _, one in self._written.values()])
+
     def kept(self, number: int = 0) -> list[KeptBuffer]:
         """The buffers of the n-th that was packed."""
         return self._kept.get(number, [])
