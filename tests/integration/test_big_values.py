@@ -188,6 +188,26 @@ def test_what_was_shared_or_given_is_freed(session: bough.Session, before: set[s
     until(lambda: values.in_memory == 0)
 
 
+CLASSES = """
+import sys
+import bough
+
+class Named:
+    count = 1
+
+with bough.Session(cores=1, store=sys.argv[1], preload=False) as s:
+    shared = s.share(Named())
+    Named.count = 2
+    assert type(shared.value) is Named
+    assert Named.count == 2
+"""
+
+
+def test_a_look_at_a_shared_value_changes_no_class_of_the_script(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(CLASSES)
+    subprocess.run([sys.executable, "script.py", str(tmp_path / "store")], cwd=tmp_path, check=True)
+
+
 def chosen(x: Any, at: int) -> tuple[int, bool]:
     return int(x[at]), bool(x.flags.writeable)
 

@@ -21,7 +21,7 @@ from bough.api.values import argument_values, value_identities
 from bough.api.values.argument_values import ArgumentValues
 from bough.api.values.packing import Packing, Shared
 from bough.api.values.remote_values import RemoteValues
-from bough.errors import BadValue
+from bough.errors import BadValue, SessionClosed
 from bough.model.files import value_digest, value_path
 from bough.model.packed_values import APART
 from bough.model.refs import load_pickle, unpack_call
@@ -258,7 +258,20 @@ def test_a_shared_value_of_another_session_or_process_travels_as_it_is(values: A
     shared = Shared(array(1), lambda: values)
     assert (pickle.loads(pickle.dumps(shared)) == array(1)).all()
     remote = RemoteValues(lambda view: blake2b(view, digest_size=32).digest())
-    assert (pickle.loads(pickle.dumps(Shared(array(2), lambda: remote))) == array(2)).all()
+    one = array(2)
+    elsewhere = Shared({"x": one, "names": ["a"]}, lambda: remote)
+    one[:] = 0  # what was shared stays as it was
+    assert not elsewhere.value["x"].flags.writeable
+    for value in (elsewhere.value, pickle.loads(pickle.dumps(elsewhere))):
+        assert (value["x"] == array(2)).all()
+
+
+def test_a_value_whose_session_has_ended_says_so(values: ArgumentValues) -> None:
+    shared = Shared(array(1), lambda: values)
+    forget_recent()
+    values.close()
+    with pytest.raises(SessionClosed, match="share it in another one"):
+        _ = shared.value
 
 
 def test_keys_are_of_the_content_and_the_same_in_the_next_run(tmp_path: Path, place: Path) -> None:

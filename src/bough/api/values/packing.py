@@ -17,8 +17,9 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from bough.api.memo.digests import NoDigestError, Sink, add_feeder, argument_digest, known_buffers
-from bough.api.pickling import Take, pack_shared
+from bough.api.pickling import Take, loads, pack_shared
 from bough.api.values.argument_values import ArgumentValues, KeptBuffer
+from bough.errors import SessionClosed
 from bough.model.files import VALUES
 from bough.model.packed_values import APART, raw_if_apart
 from bough.movers.mapped_memory import address_of
@@ -172,7 +173,7 @@ class Shared:
     object and all tasks that it was given to are gone.
     """
 
-    __slots__ = ("__weakref__", "_digest", "_head", "_kept", "_refs", "_value", "_values")
+    __slots__ = ("__weakref__", "_copy", "_digest", "_head", "_kept", "_refs", "_values")
 
     def __init__(self, value: Any, values: Callable[[], ArgumentValues]) -> None:
         self._values = values()
@@ -189,13 +190,22 @@ class Shared:
         if not head:
             self._values.let_go(kept[-1:])  # `hold_too` counted it a second time
         self._head, self._refs, self._kept = head, tuple(refs), kept
-        self._value = None if self._values.is_here else value  # None: it is read from its files
+        self._copy = None if self._values.is_here else _copied(value, values)  # None: it is read from its files
         weakref.finalize(self, self._values.collected, kept)
 
     @property
     def value(self) -> Any:
         """The value, as workers get it: what big arrays hold is read-only."""
-        return joined_apart(self._head, self._refs) if self._values.is_here else self._value
+        if self._copy is not None:
+            return _loaded(*self._copy)
+        try:
+            return joined_apart(self._head, self._refs, _loaded)
+        except FileNotFoundError as error:
+            if not self._values.is_closed:
+                raise
+            raise SessionClosed(
+                "the session that this value was shared in has ended; share it in another one"
+            ) from error
 
     @property
     def nbytes(self) -> int:
@@ -210,6 +220,17 @@ class Shared:
 
     def __repr__(self) -> str:
         return f"<Shared {self.nbytes} bytes>"
+
+
+def _copied(value: Any, values: Callable[[], ArgumentValues]) -> tuple[bytes, list[bytes]]:
+    """What a value holds now: the caller may change it later. The pickle, and its big buffers."""
+    packing = Packing(values)
+    head = pack_shared(value, packing)
+    return head, [bytes(view) for view, _ in packing._found]
+
+
+def _loaded(head: Any, buffers: Sequence[Any]) -> Any:
+    return loads(head if isinstance(head, bytes) else bytes(head), buffers)
 
 
 def _source(thing: Any) -> Any:
