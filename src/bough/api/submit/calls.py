@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as futures_wait
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, repeat
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,7 @@ _is_plain = _PLAIN.issuperset
 _OPTIONS = frozenset(NAMES)
 _FUNCTION = Kind.FUNCTION
 _NO_KEY = MemoKey(b"")
+_MOST_READING = 1 << 20  # elements that say what they read of a space at a service; a bigger one travels as a whole
 
 
 def submit_call(  # noqa: PLR0917 - a tuple of the first three would be made for every call
@@ -251,7 +252,7 @@ def _send_calls(
     record, reads = session.new_record() if not session.is_remote else 0, None
     pages: tuple[Page, ...] = ()
     if isinstance(items, range | Space):
-        table, blobs = _as_table(session, record, items)
+        table, blobs, reads = _as_table(session, record, items)
     else:
         table, blobs = BlobId(b""), ()
         with session.packing() as packing:
@@ -361,11 +362,11 @@ def body_key(session: SessionLike, fn: Callable[..., Any], *, is_reused: bool, s
 
 def _as_table(
     session: SessionLike, record: int, items: range | Space
-) -> tuple[BlobId, tuple[tuple[BlobId, bytes], ...]]:
-    """Arguments as a table that workers compute from, and the blobs to send."""
-    if isinstance(items, range) or session.is_remote:
+) -> tuple[BlobId, tuple[tuple[BlobId, bytes], ...], ElementReads | None]:
+    """Arguments as a table that workers compute from, the blobs to send, and what the server has of them."""
+    if isinstance(items, range) or (session.is_remote and len(items) > _MOST_READING):
         table, data = pack_table(items)
-        return table, ((table, data),)
+        return table, ((table, data),), None
     with session.packing() as packing:
         table, data = pack_table(items, packing)
         if packing.size:  # each value that is big is written once, as if it had been shared
@@ -374,7 +375,8 @@ def _as_table(
             table, data = pack_table(items)
         packing.packed(data)
         packing.hold_array(record, len(items))
-    return table, ((table, data),)
+        contents = packing.contents()
+    return table, ((table, data),), pack_reads(repeat(contents, len(items))) if contents else None
 
 
 def array_key(function: MemoKey | None, *, star: bool) -> MemoKey:

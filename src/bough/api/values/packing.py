@@ -156,7 +156,7 @@ class Packing:
         """What to pickle in the place of a value: if it holds big buffers, one that was written once."""
         packing = Packing(self._values)
         pack_shared(value, packing)
-        return Shared(value, self._values) if packing.size else value
+        return Shared(value, self._values, is_brief=True) if packing.size else value
 
     def uses(self, values: ArgumentValues, buffers: list[KeptBuffer]) -> bool:
         """Whether what is pickled may name buffers of a shared value: it is of the same session."""
@@ -175,7 +175,7 @@ class Shared:
 
     __slots__ = ("__weakref__", "_copy", "_digest", "_head", "_kept", "_refs", "_values")
 
-    def __init__(self, value: Any, values: Callable[[], ArgumentValues]) -> None:
+    def __init__(self, value: Any, values: Callable[[], ArgumentValues], *, is_brief: bool = False) -> None:
         self._values = values()
         with Packing(values) as packing:
             head = pack_shared(value, packing)
@@ -190,7 +190,8 @@ class Shared:
         if not head:
             self._values.let_go(kept[-1:])  # `hold_too` counted it a second time
         self._head, self._refs, self._kept = head, tuple(refs), kept
-        self._copy = None if self._values.is_here else _copied(value, values)  # None: it is read from its files
+        # None: it is read from its files, or is not read
+        self._copy = None if self._values.is_here or is_brief else _copied(value, values)
         weakref.finalize(self, self._values.collected, kept)
 
     @property
