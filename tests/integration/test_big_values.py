@@ -188,6 +188,62 @@ def test_what_was_shared_or_given_is_freed(session: bough.Session, before: set[s
     until(lambda: values.in_memory == 0)
 
 
+CLASSES = """
+import sys
+import bough
+
+class Named:
+    count = 1
+
+with bough.Session(cores=1, store=sys.argv[1], preload=False) as s:
+    shared = s.share(Named())
+    Named.count = 2
+    assert type(shared.value) is Named
+    assert Named.count == 2
+"""
+
+
+def test_a_look_at_a_shared_value_changes_no_class_of_the_script(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(CLASSES)
+    subprocess.run([sys.executable, "script.py", str(tmp_path / "store")], cwd=tmp_path, check=True)
+
+
+def chosen(x: Any, at: int) -> tuple[int, bool]:
+    return int(x[at]), bool(x.flags.writeable)
+
+
+def test_a_space_of_big_values_is_written_once_for_all_its_combinations(session: bough.Session) -> None:
+    one, other = array(1), array(2)
+    space = bough.tie(x=[one, other], name=["one", "other"])
+    right = [(int(x[at]), False) for x in (one, other) for at in range(20)]
+    found = session.sweep(lambda name, **of: chosen(**of), space * bough.product(at=range(20)), where=lambda at: True)
+    assert found.results() == right
+    values = session.registry.values
+    assert values is not None
+    assert values.in_memory == 2 * SIZE
+    shared = session.share(one)
+    assert session.sweep(chosen, bough.product(at=range(20)), x=shared).results() == right[:20]
+    assert list(session.map(lambda row: chosen(*row), bough.product(x=[shared, other], at=range(20)))) == right
+    assert values.in_memory == 2 * SIZE
+    del one, other, shared, space
+    gc.collect()
+    until(lambda: values.in_memory == 0)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_big_values_that_are_fed_are_written_apart_and_freed(session: bough.Session, *, keep: bool) -> None:
+    shared = session.share(array(0))
+    items = ((number, shared, array(number)) for number in range(12))
+    fed = session.feed(lambda item: (item[0], is_writable(item[2]), total(item[1]) + total(item[2])), items, keep=keep)
+    right = [(number, False, total(array(0)) + total(array(number))) for number in range(12)]
+    assert sorted(task.result() for task in fed.as_completed()) == right
+    values = session.registry.values
+    assert values is not None
+    del shared
+    gc.collect()
+    until(lambda: values.in_memory == 0)
+
+
 def dies_once(x: Any, mark: str) -> int:
     if not os.path.exists(mark):
         Path(mark).touch()
@@ -311,6 +367,10 @@ with bough.Session(cores=2, store=sys.argv[1], preload=False, on_failure="ignore
         assert (task.result() == x * np.uint8(2)).all()
     assert (tasks[4].result() == x * np.uint8(4)).all()
     assert (found[1] == (x + np.uint8(1)) * np.uint8(2)).all()
+    swept = s.sweep(used, bough.product(x=[x], number=range(7, int(sys.argv[3]))), log=log)
+    assert all((task.result() == x * np.uint8(2)).all() for task in swept)
+    feed = s.feed(lambda item: used(item[0], log, item[1]), ((x + np.uint8(a), "ab"[a]) for a in range(2)))
+    assert all((task.result() == (x + np.uint8(a)) * np.uint8(2)).all() for a, task in enumerate(feed))
     failing = s.submit(int, "no number")
     failing.exception()
 """
@@ -319,10 +379,12 @@ with bough.Session(cores=2, store=sys.argv[1], preload=False, on_failure="ignore
 def test_calls_with_big_values_are_reused_after_an_unfinished_run(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(RESUMED)
     words = [sys.executable, "script.py", str(tmp_path / "store"), str(tmp_path / "log")]
-    subprocess.run(words, cwd=tmp_path, check=True)
-    assert sorted((tmp_path / "log").read_text().split()) == list("0123456")
-    subprocess.run(words, cwd=tmp_path, check=True)
-    assert sorted((tmp_path / "log").read_text().split()) == list("0123456")
+    subprocess.run([*words, "9"], cwd=tmp_path, check=True)
+    assert sorted((tmp_path / "log").read_text().split()) == list("012345678ab")
+    subprocess.run([*words, "9"], cwd=tmp_path, check=True)
+    assert sorted((tmp_path / "log").read_text().split()) == list("012345678ab")
+    subprocess.run([*words, "10"], cwd=tmp_path, check=True)  # a space that was extended
+    assert sorted((tmp_path / "log").read_text().split()) == list("0123456789ab")
 
 
 def test_a_big_result_is_in_memory_once(tmp_path: Path) -> None:

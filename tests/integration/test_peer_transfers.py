@@ -450,6 +450,8 @@ def test_an_array_given_to_many_elements_of_a_map_travels_once_to_each_host(farm
             assert found == [(totals[more % 2] + more, False) for more in range(8)]
             found = here.map(_total, [shared] * 40, range(40), timeout=120).results()  # many elements of one page
             assert found == [(totals[0] + more, False) for more in range(40)]
+            found = here.sweep(_total, bough.product(values=[array, shared], more=range(8))).results()
+            assert found == [(totals[0] + more, False) for _ in range(2) for more in range(8)]
     counted = "select sum(from_origin) as origin, sum(from_peers) as peers, sum(stage_in) as seconds from staging"
     until(lambda: farm.sql(counted)[0]["peers"], "the rows")
     assert farm.sql(counted)[0]["origin"] == farm.sql(counted)[0]["peers"] == 2 * array.nbytes

@@ -333,10 +333,10 @@ def _one_line(error: Exception) -> str:
 # --- arguments ----------------------------------------------------------------------------------------
 
 
-def pack(obj: object, what: str = "the value") -> bytes:
-    """Pickle anything; `what` names it in the error."""
+def pack(obj: object, what: str = "the value", apart: BuffersApart | None = None) -> bytes:
+    """Pickle anything; `what` names it in the error. What `apart` takes is not part of the result."""
     try:
-        return _dumps(obj)
+        return _dumps(obj, apart)
     except Exception as error:
         raise _refused(error, f"{what} cannot be sent to a worker", lambda found: _inside(obj, found)) from error
 
@@ -384,9 +384,9 @@ def _inside(obj: object, error: Exception, depth: int = 0) -> str:
 # --- tables -------------------------------------------------------------------------------------------
 
 
-def pack_table(table: Sequence[Any]) -> tuple[BlobId, bytes]:
-    """A range or a space as a blob: workers compute their items from it."""
-    data = pack(table, "the parameter table")
+def pack_table(table: Sequence[Any], apart: BuffersApart | None = None) -> tuple[BlobId, bytes]:
+    """A range or a space as a blob: workers compute their items from it. What `apart` takes is not part of it."""
+    data = pack(table, "the parameter table", apart)
     return blob_id(data), data
 
 

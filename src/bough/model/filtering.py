@@ -88,6 +88,10 @@ class Filtered(Space):
                         if kept and start <= number * 8 + bit < stop:
                             yield number * 8 + bit
 
+    def with_values(self, swap: Callable[[Any], Any]) -> Filtered:
+        """See `Space.with_values`."""
+        return Filtered(self.space.with_values(swap), self.bitmap)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Filtered, (self.space, self.bitmap)
 

@@ -16,6 +16,7 @@ from itertools import accumulate, chain
 from typing import Any, overload
 
 from bough.errors import InvalidWorkload
+from bough.model.refs import SIMPLE
 
 Row = tuple[Any, ...]
 
@@ -33,6 +34,10 @@ class Space(Sequence[Row]):
     @abstractmethod
     def rows(self, start: int, stop: int) -> list[Row]:
         """The rows [start, stop), which must lie inside."""
+
+    @abstractmethod
+    def with_values(self, swap: Callable[[Any], Any]) -> Space:
+        """The same space with other values: what `swap` makes of each one that is listed and no number or text."""
 
     def __len__(self) -> int:
         return self._length
@@ -89,6 +94,12 @@ class Axis(Space):
         """The values [start, stop), each as a row of its own."""
         return list(zip(self.values[start:stop]))  # the fastest way to make 1-tuples
 
+    def with_values(self, swap: Callable[[Any], Any]) -> Axis:
+        """See `Space.with_values`."""
+        if not isinstance(self.values, tuple | list) or SIMPLE.issuperset(map(type, self.values)):
+            return self
+        return Axis(self.names[0], tuple(map(swap, self.values)))
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Axis, (self.names[0], self.values)
 
@@ -111,6 +122,10 @@ class Product(Space):
     def rows(self, start: int, stop: int) -> list[Row]:
         """The combinations [start, stop)."""
         return _product_rows(self.factors, start, stop)
+
+    def with_values(self, swap: Callable[[Any], Any]) -> Product:
+        """See `Space.with_values`."""
+        return Product(None, *(factor.with_values(swap) for factor in self.factors))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Product, (None, *self.factors)
@@ -142,6 +157,10 @@ class Tie(Space):
             return list(zip(*columns, strict=True))
         parts = [factor.rows(start, stop) for factor in self.factors]
         return [tuple(chain.from_iterable(row)) for row in zip(*parts, strict=True)]
+
+    def with_values(self, swap: Callable[[Any], Any]) -> Tie:
+        """See `Space.with_values`."""
+        return Tie(None, *(factor.with_values(swap) for factor in self.factors))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Tie, (None, *self.factors)

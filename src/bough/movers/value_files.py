@@ -64,8 +64,11 @@ def pack_apart(head: bytes, refs: Sequence[Ref]) -> bytes:
     return pickle.dumps(_Joining(head, refs), 5)
 
 
-def joined_apart(head: bytes, refs: Sequence[Ref]) -> Any:
-    """The value of a head and of buffers that lie in files, as views of these; an empty head is in the first."""
+def joined_apart(head: bytes, refs: Sequence[Ref], load: Callable[[Any, Sequence[Any]], Any] = load_pickle) -> Any:
+    """The value of a head and of buffers that lie in files, as views of these; an empty head is in the first.
+
+    `load` makes it of a pickle and buffers.
+    """
     from bough.movers.mapped_memory import read_only  # late: few values are big
 
     far = [path for path, _, _ in refs if path.startswith(VALUES) and path not in _maps]
@@ -73,7 +76,7 @@ def joined_apart(head: bytes, refs: Sequence[Ref]) -> Any:
     maps = [_map_buffer(path, size, places.get(path, "")) for path, size, _ in refs]
     _recent[:] = [one for one in maps if id(one) not in _parts]  # such a one would only lock its file
     views = [read_only(one) for one in maps]
-    return load_pickle(head, views) if head else load_pickle(views[0], views[1:])
+    return load(head, views) if head else load(views[0], views[1:])
 
 
 def left_unread(head: bytes, refs: Sequence[Ref]) -> Unread:

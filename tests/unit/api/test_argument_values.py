@@ -21,7 +21,7 @@ from bough.api.values import argument_values, value_identities
 from bough.api.values.argument_values import ArgumentValues
 from bough.api.values.packing import Packing, Shared
 from bough.api.values.remote_values import RemoteValues
-from bough.errors import BadValue
+from bough.errors import BadValue, SessionClosed
 from bough.model.files import value_digest, value_path
 from bough.model.packed_values import APART
 from bough.model.refs import load_pickle, unpack_call
@@ -104,6 +104,21 @@ def test_an_array_of_which_elements_have_not_succeeded_holds_its_buffers(values:
     until(lambda: kept.holders == 1)
     assert os.path.exists(kept.path)
     values.succeeded(3, 4, 5)
+    assert kept.is_gone
+
+
+def test_an_array_of_any_length_holds_what_all_its_elements_need_until_they_have_succeeded(
+    values: ArgumentValues,
+) -> None:
+    kept = values.keep(array(1).data)
+    values.hold_array(3, 10**6, [kept])
+    values.let_go([kept])
+    values.succeeded(3, 0, 10)
+    values.succeeded(3, 5, 10**6 - 1)
+    values.succeeded(3, 5, 10**6 - 1)  # said twice
+    until(lambda: kept.holders == 1)
+    assert os.path.exists(kept.path)
+    values.succeeded(3, 10**6 - 1, 10**6)
     assert kept.is_gone
 
 
@@ -243,7 +258,20 @@ def test_a_shared_value_of_another_session_or_process_travels_as_it_is(values: A
     shared = Shared(array(1), lambda: values)
     assert (pickle.loads(pickle.dumps(shared)) == array(1)).all()
     remote = RemoteValues(lambda view: blake2b(view, digest_size=32).digest())
-    assert (pickle.loads(pickle.dumps(Shared(array(2), lambda: remote))) == array(2)).all()
+    one = array(2)
+    elsewhere = Shared({"x": one, "names": ["a"]}, lambda: remote)
+    one[:] = 0  # what was shared stays as it was
+    assert not elsewhere.value["x"].flags.writeable
+    for value in (elsewhere.value, pickle.loads(pickle.dumps(elsewhere))):
+        assert (value["x"] == array(2)).all()
+
+
+def test_a_value_whose_session_has_ended_says_so(values: ArgumentValues) -> None:
+    shared = Shared(array(1), lambda: values)
+    forget_recent()
+    values.close()
+    with pytest.raises(SessionClosed, match="share it in another one"):
+        _ = shared.value
 
 
 def test_keys_are_of_the_content_and_the_same_in_the_next_run(tmp_path: Path, place: Path) -> None:
@@ -386,3 +414,26 @@ def test_arrays_that_lay_in_the_same_place_one_after_the_other_are_not_taken_for
     with Packing(lambda: values) as packing:
         pages = list(make_pages([Fresh(seed) for seed in range(8)], apart=packing))
         assert [load_pickle(page.data)[0] for page in pages] == [bytes(array(seed)) for seed in range(8)]
+
+
+class MadeAnew:
+    """Its state is an array that exists only while it is pickled."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"seed": 0, "made": array(self.seed)}
+
+
+def test_an_array_that_exists_only_while_it_is_pickled_counts_by_its_content(values: ArgumentValues) -> None:
+    def key(*seeds: int) -> bytes | None:
+        args = (*map(MadeAnew, seeds), array(9))
+        with Packing(lambda: values) as packing:
+            pack_arguments(args, {}, apart=packing)
+            return argument_digest(args)
+
+    digests = [key(1, 2), key(1, 3), key(2, 1), key(2, 2)]
+    assert len(set(digests)) == 4
+    assert None not in digests
+    assert key(1, 2) == digests[0]

@@ -283,6 +283,39 @@ def test_numpy_arrays_count_by_type_shape_and_content():
     assert value_digest(a[::2]) == value_digest(a[::2].copy())
 
 
+def test_what_classes_of_arrays_add_to_them_counts():
+    numpy = pytest.importorskip("numpy", reason="numpy is not installed: pip install numpy to include it")
+
+    class Quantity(numpy.ndarray):
+        def __reduce__(self):
+            make, args, state = super().__reduce__()
+            return make, args, (*state, self.unit)
+
+        def __setstate__(self, state):
+            super().__setstate__(state[:-1])
+            self.unit = state[-1]
+
+    def quantity(values, unit):
+        made = numpy.asarray(values).view(Quantity)
+        made.unit = unit
+        return made
+
+    a = numpy.arange(6.0)
+    values = [
+        a,
+        quantity(a, "m"),
+        quantity(a, "km"),
+        quantity(a + 1, "m"),
+        numpy.ma.array(a, mask=a > 3),
+        numpy.ma.array(a, mask=a > 4),
+    ]
+    digests = [value_digest(value) for value in values]
+    assert None not in digests
+    assert len(set(digests)) == len(values)
+    assert value_digest(quantity(a.copy(), "m")) == digests[1]
+    assert value_digest(numpy.ma.array(a, mask=a > 3)) == digests[4]
+
+
 def test_keys_are_the_same_in_every_process():
     script = textwrap.dedent(
         """

@@ -113,6 +113,17 @@ def test_what_a_dead_worker_left_half_written_is_removed_later(
     assert names(keeper) == []
 
 
+def test_what_a_dead_worker_left_is_removed_though_nothing_else_is_new(
+    keeper: ResultKeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(result_keeper, "_LEFT", 1.0)
+    monkeypatch.setattr(result_keeper, "_AGAIN", 0.05)
+    monkeypatch.setattr(result_keeper, "_QUIET", 0.5)
+    put_in_memory(str(tmp_path), "1.pickle", [DATA], len(DATA))
+    keeper.look()
+    until(lambda: names(keeper) == [])
+
+
 def test_without_memory_results_go_to_the_disk(tmp_path: Path) -> None:
     keeper = ResultKeeper(str(tmp_path), str(tmp_path / "gone"))
     keeper.look()

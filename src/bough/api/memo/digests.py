@@ -233,7 +233,7 @@ class _Digester:
         elif is_path(obj):
             self.file(obj)
         elif _is_numpy(obj):
-            self.inside(_Digester.numpy, obj)
+            self.inside(_Digester.numpy if _is_plain_numpy(kind) else _Digester.other, obj)
         elif callable(obj) and hasattr(obj, "__wrapped__"):  # lru_cache and other decorators written in C
             self.cls(kind)
             self.inside(lambda self, obj: self.feed(obj.__wrapped__), obj)
@@ -267,7 +267,7 @@ class _Digester:
     def numpy(self, obj: Any) -> None:
         dtype = obj.dtype
         self.text(b"n" + type(obj).__name__.encode(), f"{dtype.descr if dtype.names else dtype.str} {obj.shape}")
-        if obj.nbytes >= APART and known_buffers.identities and (number := _known_buffer(obj)):
+        if obj.nbytes >= APART and (number := _known_buffer(obj)):
             self.put(b"kept C" if obj.flags.c_contiguous else b"kept F", number)
         elif dtype.hasobject:
             self.feed(obj.tolist())
@@ -416,18 +416,21 @@ class _Digester:
 
 
 class KnownBuffers(threading.local):
-    """Buffers of what is packed in this thread, by address and size: what they count as, instead of their content."""
+    """Buffers of what is packed in this thread: `find` says of an address and a size what counts in place of the bytes.
 
-    identities: dict[tuple[int, int], bytes] = {}  # noqa: RUF012 -- replaced as a whole
+    Empty: it is not one of them, or it was, and what it belonged to is gone.
+    """
+
+    find: Callable[[int, int], bytes] | None = None
 
 
 known_buffers = KnownBuffers()
 
 
-def _known_buffer(array: Any) -> bytes | None:
-    if not (array.flags.c_contiguous or array.flags.f_contiguous):
-        return None
-    return known_buffers.identities.get((array.__array_interface__["data"][0], array.nbytes))
+def _known_buffer(array: Any) -> bytes:
+    if known_buffers.find is None or not (array.flags.c_contiguous or array.flags.f_contiguous):
+        return b""
+    return known_buffers.find(array.__array_interface__["data"][0], array.nbytes)
 
 
 def add_feeder(kind: type, feeder: Callable[[Sink, Any], None]) -> None:
@@ -443,6 +446,12 @@ def _is_proxy(obj: object) -> bool:
 def _is_numpy(obj: object) -> bool:
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(obj, (numpy.ndarray, numpy.generic))
+
+
+def _is_plain_numpy(kind: type) -> bool:
+    """Whether an array has nothing besides its type and what it holds, as masks and what other subclasses add to it."""
+    package, _, inner = kind.__module__.partition(".")
+    return package == "numpy" and inner.partition(".")[0] != "ma"
 
 
 _CLASS_NOISE = frozenset(

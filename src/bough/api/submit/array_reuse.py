@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from bough.api.memo.digests import value_digest
-from bough.api.pickling import loads, loads_unread
+from bough.api.pickling import loads_unread
 from bough.model.ids import RecordId
 from bough.model.tasks import Page, Reuse
-from bough.movers.value_files import Unread
+from bough.movers.value_files import Unread, names_files
 
 _EXACT: frozenset[type] = frozenset({int, str, bytes, bool, type(None)})
 RowKey = Callable[[Any], object]
@@ -35,10 +35,10 @@ class EarlierArray(msgspec.Struct, frozen=True):
     def blocks(self) -> Iterator[tuple[int, Sequence[Any]]]:
         """Its arguments in order, in pieces: where each begins, and its rows."""
         if self.table:
-            yield 0, loads(self.table)
+            yield 0, loads_unread(self.table)
         else:
             for start, _, data in self.pages:
-                yield start, _rows(data)
+                yield start, rows_in(data)
 
 
 class NewArray(msgspec.Struct, frozen=True):
@@ -51,16 +51,27 @@ class NewArray(msgspec.Struct, frozen=True):
     def blocks(self) -> Iterator[tuple[int, Sequence[Any]]]:
         """Its arguments in order, in pieces."""
         if self.table:
-            yield 0, loads(self.table)
+            yield 0, loads_unread(self.table)
         else:
             for page in self.pages:
-                yield page.start, _rows(page.data)
+                yield page.start, rows_in(page.data)
 
 
-def _rows(data: bytes) -> Sequence[Any]:
+def rows_in(data: bytes) -> Sequence[Any]:
     """The arguments of a page; something that stands for it is the only one of its page."""
     found = loads_unread(data)
     return [found] if isinstance(found, Unread) else found
+
+
+def unread_rows(pages: Iterable[Page], rows: Sequence[Any], start: int) -> Sequence[Any]:
+    """Rows that begin at `start` as they are read from their pages, where these name files of big values."""
+    named = [page for page in pages if names_files(page.data)]
+    if not named:
+        return rows
+    found = list(rows)
+    for page in named:
+        found[page.start - start : page.stop - start] = rows_in(page.data)
+    return found
 
 
 def match(
@@ -165,7 +176,7 @@ def _by_rows(
     there: dict[object, list[tuple[int, int]]] = {}
     for old in olds:
         old_key = old_keys.get(old.record, key)
-        for index, row in _rows_in(old, list(reused.unused(old))):
+        for index, row in _rows_of(old, list(reused.unused(old))):
             found = old_key(row)
             if found is not None:
                 there.setdefault(found, []).append((old.record, index))
@@ -181,7 +192,7 @@ def _by_rows(
                     reused.take(index, *places.pop())
 
 
-def _rows_in(old: EarlierArray, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Any]]:
+def _rows_of(old: EarlierArray, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Any]]:
     """The rows of an old array that lie in some ranges, with their places."""
     for start, rows in old.blocks():
         for low, high in ranges:

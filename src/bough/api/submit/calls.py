@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as futures_wait
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, repeat
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,7 @@ _is_plain = _PLAIN.issuperset
 _OPTIONS = frozenset(NAMES)
 _FUNCTION = Kind.FUNCTION
 _NO_KEY = MemoKey(b"")
+_MOST_READING = 1 << 20  # elements that say what they read of a space at a service; a bigger one travels as a whole
 
 
 def submit_call(  # noqa: PLR0917 - a tuple of the first three would be made for every call
@@ -248,12 +249,12 @@ def _send_calls(
     if key and names:
         key = MemoKey(blake2b("\0".join(names).encode(), key=key, digest_size=DIGEST_SIZE).digest())
     blob, data = pack_body(session, RowCall(fn, names) if names else fn)
-    record, reads = 0, None
+    record, reads = session.new_record() if not session.is_remote else 0, None
+    pages: tuple[Page, ...] = ()
     if isinstance(items, range | Space):
-        table, pages, blobs = as_table(items)
+        table, blobs, reads = _as_table(session, record, items)
     else:
         table, blobs = BlobId(b""), ()
-        record = session.new_record() if not session.is_remote else 0
         with session.packing() as packing:
             pages = tuple(make_pages(items, apart=packing))
             for number, page in enumerate(pages):
@@ -359,12 +360,23 @@ def body_key(session: SessionLike, fn: Callable[..., Any], *, is_reused: bool, s
     return array_key(key if session.initializer is None else session.initializer.key(key), star=star)
 
 
-def as_table(items: Sequence[Any]) -> tuple[BlobId, tuple[Page, ...], tuple[tuple[BlobId, bytes], ...]]:
-    """Arguments as a table that workers compute from, or as pages; and the blobs to send."""
-    if isinstance(items, range | Space):
+def _as_table(
+    session: SessionLike, record: int, items: range | Space
+) -> tuple[BlobId, tuple[tuple[BlobId, bytes], ...], ElementReads | None]:
+    """Arguments as a table that workers compute from, the blobs to send, and what the server has of them."""
+    if isinstance(items, range) or (session.is_remote and len(items) > _MOST_READING):
         table, data = pack_table(items)
-        return table, (), ((table, data),)
-    return BlobId(b""), tuple(make_pages(items)), ()
+        return table, ((table, data),), None
+    with session.packing() as packing:
+        table, data = pack_table(items, packing)
+        if packing.size:  # each value that is big is written once, as if it had been shared
+            items = items.with_values(packing.shared_if_big)
+            packing.begin()
+            table, data = pack_table(items)
+        packing.packed(data)
+        packing.hold_array(record, len(items))
+        contents = packing.contents()
+    return table, ((table, data),), pack_reads(repeat(contents, len(items))) if contents else None
 
 
 def array_key(function: MemoKey | None, *, star: bool) -> MemoKey:

@@ -26,8 +26,8 @@ from bough.api.futures.array_view import ArrayView, FeedArray
 from bough.api.futures.feed_elements import FeedElements
 from bough.api.memo.decorator import is_memo
 from bough.api.memo.file_identities import paths_of
-from bough.api.pickling import loads, make_pages, pack
-from bough.api.submit.array_reuse import row_key
+from bough.api.pickling import make_pages, pack
+from bough.api.submit.array_reuse import row_key, rows_in, unread_rows
 from bough.api.submit.arrays import ArrayParts, may_reuse, send_array
 from bough.api.submit.calls import body_key, function_name, pack_body
 from bough.api.submit.context import SubmitContext
@@ -39,6 +39,7 @@ from bough.model.tasks import Kind, Page, Reuse
 from bough.wire import questions
 
 if TYPE_CHECKING:
+    from bough.api.pickling import BuffersApart
     from bough.api.submit.context import SessionLike
 
 WINDOW = 20_000  # tasks that have not ended or were not taken, before the generator has to wait
@@ -227,7 +228,7 @@ class Feed:
         elements = self._elements
         start = len(elements.states)
         prepared = self._prepare(rows, start)
-        pages = pages_of(prepared, start)
+        pages, written = self._pack(prepared, start)
         if self._manifest is not None:
             rows_of = [(page, prepared[page.start - start : page.stop - start]) for page in pages]
             made = [(page, *self._manifest(own)) for page, own in rows_of]
@@ -236,8 +237,18 @@ class Feed:
         elements.grow(len(rows))
         self._session.registry.progress.added(elements.group, len(rows))
         size = sum(len(page.data) for page in pages)
-        self._window.sent(len(rows), size)
+        self._window.sent(len(rows), size + written)
         self._session.connection.add_pages(RecordId(elements.record), pages, size, last=False, reuse=reuse)
+
+    def _pack(self, rows: Sequence[Any], start: int) -> tuple[list[Page], int]:
+        """Rows as pages, and how many bytes of big arguments were written apart from them."""
+        if self._elements.is_command or self._session.is_remote:
+            return pages_of(rows, start), 0
+        with self._session.packing() as packing:
+            pages = pages_of(rows, start, packing)
+            for number, page in enumerate(pages):
+                packing.hold_page(self._elements.record, number, page.start, page.stop)
+            return pages, packing.written
 
     def _end(self, error: BaseException | None) -> None:
         with self._sending:
@@ -288,8 +299,8 @@ class _Window:
         self.size = self._wide if mean * self._wide <= WINDOW_BYTES else max(FEWEST, int(WINDOW_BYTES / mean))
 
 
-def pages_of(rows: Sequence[Any], start: int) -> list[Page]:
-    """Rows as pages; numbers that follow each other are told by the first and the last."""
+def pages_of(rows: Sequence[Any], start: int, apart: BuffersApart | None = None) -> list[Page]:
+    """Rows as pages; numbers that follow each other are told by the first and the last. `apart`: see `make_pages`."""
     first = rows[0]
     if type(first) is int and type(rows[-1]) is int and len(rows) > 2:
         step = rows[1] - first if type(rows[1]) is int else 0
@@ -297,7 +308,7 @@ def pages_of(rows: Sequence[Any], start: int) -> list[Page]:
             told = range(first, rows[-1] + (1 if step > 0 else -1), step)
             if list(told) == rows and all(type(row) is int for row in rows):
                 return [Page(start, start + len(rows), pack(told))]
-    return list(make_pages(rows, start))
+    return list(make_pages(rows, start, apart))
 
 
 def feed_key(key: MemoKey) -> MemoKey:
@@ -315,6 +326,7 @@ class EarlierFeed:
     def reuse(self, pages: Sequence[Page], rows: Sequence[Any], start: int) -> tuple[Reuse, ...]:
         """Which of the rows that begin at `start` have been done; none if there are paths: no identities are kept."""
         found: list[Reuse] = []
+        rows = unread_rows(pages, rows, start)
         missing = [(start, start + len(rows))] if not any(paths_of(rows)) else []
         for old in self._olds:
             left: list[tuple[int, int]] = []
@@ -367,7 +379,7 @@ class _EarlierPages:
                 equal.append((begin, end))
                 continue
             if self._loaded[0] != first:
-                self._loaded = (first, loads(data))
+                self._loaded = (first, rows_in(data))
             there = self._loaded[1]
             equal += [
                 (index, index + 1)

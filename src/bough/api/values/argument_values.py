@@ -57,6 +57,24 @@ class KeptBuffer:
         return self.path, self.size, self.identity
 
 
+class _HeldByArray:
+    """Buffers that all elements of an array need, and which elements have succeeded: a byte for each."""
+
+    __slots__ = ("_is_done", "_left", "buffers")
+
+    def __init__(self, length: int, buffers: Sequence[KeptBuffer]) -> None:
+        self.buffers = buffers
+        self._left = length
+        self._is_done = bytearray(length)
+
+    def succeeded(self, start: int, stop: int) -> bool:
+        """Elements have succeeded, perhaps not for the first time; whether all have."""
+        stop = min(stop, len(self._is_done))
+        self._left -= self._is_done.count(0, start, stop)
+        self._is_done[start:stop] = b"\x01" * (stop - start)
+        return not self._left
+
+
 class ArgumentValues:
     """See the module. `first` is the first record of the run: files in the store are named by it."""
 
@@ -75,6 +93,7 @@ class ArgumentValues:
         # what the garbage collector told: a buffer whose source has gone (0), or that has a holder less (1)
         self._collected: deque[tuple[KeptBuffer, int]] = deque()
         self._held: dict[int, dict[int, list[KeptBuffer]]] = {}  # by record and element
+        self._held_by_arrays: dict[int, _HeldByArray] = {}  # by record
         self.is_closed = False
         self._pool: dict[
             str, tuple[int, Any]
@@ -218,6 +237,13 @@ class ArgumentValues:
             for one in buffers:
                 one.holders += stop - start
 
+    def hold_array(self, record: int, length: int, buffers: Sequence[KeptBuffer]) -> None:
+        """An array of any length needs these until all its elements have succeeded."""
+        with self._locked():
+            self._held_by_arrays[record] = _HeldByArray(length, buffers)
+            for one in buffers:
+                one.holders += 1
+
     def hold_too(self, buffers: Sequence[KeptBuffer]) -> None:
         """Another one needs these, which somebody holds, until it calls `let_go`."""
         with self._locked():
@@ -226,14 +252,21 @@ class ArgumentValues:
 
     def succeeded(self, record: int, start: int = 0, stop: int = 1) -> None:
         """Elements have succeeded, or were cancelled."""
-        held = self._held.get(record)
-        if held is None:
+        if record not in self._held and record not in self._held_by_arrays:
             return
-        indices = range(start, stop) if stop - start <= len(held) else [at for at in held if start <= at < stop]
-        for index in indices:
-            self.let_go(held.pop(index, []))
-        if not held:
-            self._held.pop(record, None)
+        found: list[KeptBuffer] = []
+        with self._locked():
+            array = self._held_by_arrays.get(record)
+            if array is not None and array.succeeded(start, stop):
+                del self._held_by_arrays[record]
+                found += array.buffers
+            held = self._held.get(record, {})
+            indices = range(start, stop) if stop - start <= len(held) else [at for at in held if start <= at < stop]
+            for index in indices:
+                found += held.pop(index, [])
+            if not held:
+                self._held.pop(record, None)
+        self.let_go(found)
 
     def let_go(self, buffers: Sequence[KeptBuffer]) -> None:
         """A holder of each of these needs it no more."""

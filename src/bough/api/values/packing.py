@@ -17,8 +17,9 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from bough.api.memo.digests import NoDigestError, Sink, add_feeder, argument_digest, known_buffers
-from bough.api.pickling import Take, pack_shared
+from bough.api.pickling import Take, loads, pack_shared
 from bough.api.values.argument_values import ArgumentValues, KeptBuffer
+from bough.errors import SessionClosed
 from bough.model.files import VALUES
 from bough.model.packed_values import APART, raw_if_apart
 from bough.movers.mapped_memory import address_of
@@ -39,27 +40,28 @@ _current = _Current()
 class Packing:
     """See the module. Most submissions have no big buffers: what those need is made for the first one."""
 
-    __slots__ = ("_count", "_found", "_identities", "_kept", "_same", "_shared", "_values")
+    __slots__ = ("_count", "_found", "_kept", "_outer", "_shared", "_values", "_written")
 
     def __init__(self, values: Callable[[], ArgumentValues]) -> None:
         self._values = values  # makes them when the first is needed
         self._found: Sequence[tuple[memoryview, Any]] = ()  # buffers of what was pickled last, and what they are of
         self._shared: Sequence[KeptBuffer] = ()  # those of shared values in it
-        self._identities: dict[tuple[int, int], bytes] | None = None
         self._kept: dict[int, list[KeptBuffer]] = _NOTHING  # by the number of what was packed: a call, or pages
         self._count = 0  # how much was packed
-        self._same: dict[tuple[int, int], tuple[weakref.ref[Any], KeptBuffer]] = {}  # by address and size
+        self._outer: Packing | None = None  # in which a value is shared
+        # by address and size: what the bytes there belonged to when they were written, and the buffer
+        self._written: dict[tuple[int, int], tuple[weakref.ref[Any], KeptBuffer]] = {}
 
     def __enter__(self) -> Self:
-        _current.packing = self
+        self._outer, _current.packing = _current.packing, self
+        known_buffers.find = None
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _current.packing = None
-        if self._identities is not None:
-            known_buffers.identities = {}
+        outer = _current.packing = self._outer
+        known_buffers.find = outer._identity if outer is not None else None
         if self._kept:
             self._values().let_go([one for some in self._kept.values() for one in some])
 
@@ -97,26 +99,33 @@ class Packing:
         found: list[Ref] = []
         for view, source in self._found:
             place = (address_of(view), view.nbytes)
-            one = self._written_before(place, values)
-            if one is None:
+            one = self._written_before(*place)
+            if one is not None:  # an array was given twice
+                values.hold_too([one])
+            else:
                 one = values.keep(view, source)
                 with contextlib.suppress(TypeError):  # most things can be referred to weakly
-                    self._same[place] = (weakref.ref(source), one)
+                    self._written[place] = (weakref.ref(source), one)
+                    known_buffers.find = self._identity
             kept.append(one)
             found.append(one.ref)
-            if self._identities is None:
-                self._identities = known_buffers.identities = {}
-            self._identities[place] = one.identity
         self._found = self._shared = ()
         return found
 
-    def _written_before(self, place: tuple[int, int], values: ArgumentValues) -> KeptBuffer | None:
-        """A buffer of this submission that lies there, if what it belongs to is still alive: an array given twice."""
-        source, one = self._same.get(place, (None, None))
-        if one is None or source is None or source() is None:
-            return None
-        values.hold_too([one])
-        return one
+    def _written_before(self, address: int, size: int) -> KeptBuffer | None:
+        """A buffer of this submission that lies there, if what it belongs to is alive: others may lie there later."""
+        source, one = self._written.get((address, size), (None, None))
+        return one if source is not None and source() is not None else None
+
+    def _identity(self, address: int, size: int) -> bytes:
+        """What the bytes there count as in keys; see `KnownBuffers`."""
+        one = self._written_before(address, size)
+        return b"" if one is None else one.identity
+
+    @property
+    def written(self) -> int:
+        """Bytes of the big buffers of all that was packed, without those of shared values."""
+        return sum([one.size for _, one in self._written.values()])
 
     def kept(self, number: int = 0) -> list[KeptBuffer]:
         """The buffers of the n-th that was packed."""
@@ -138,6 +147,17 @@ class Packing:
         if number in self._kept:
             self._values().hold(record, start, stop, self._kept[number])
 
+    def hold_array(self, record: int, length: int) -> None:
+        """An array that is about to be sent needs what was packed first: its table."""
+        if self._kept:
+            self._values().hold_array(record, length, self._kept[0])
+
+    def shared_if_big(self, value: Any) -> Any:
+        """What to pickle in the place of a value: if it holds big buffers, one that was written once."""
+        packing = Packing(self._values)
+        pack_shared(value, packing)
+        return Shared(value, self._values, is_brief=True) if packing.size else value
+
     def uses(self, values: ArgumentValues, buffers: list[KeptBuffer]) -> bool:
         """Whether what is pickled may name buffers of a shared value: it is of the same session."""
         if values.is_closed or self._values() is not values:
@@ -153,9 +173,9 @@ class Shared:
     object and all tasks that it was given to are gone.
     """
 
-    __slots__ = ("__weakref__", "_digest", "_head", "_kept", "_refs", "_value", "_values")
+    __slots__ = ("__weakref__", "_copy", "_digest", "_head", "_kept", "_refs", "_values")
 
-    def __init__(self, value: Any, values: Callable[[], ArgumentValues]) -> None:
+    def __init__(self, value: Any, values: Callable[[], ArgumentValues], *, is_brief: bool = False) -> None:
         self._values = values()
         with Packing(values) as packing:
             head = pack_shared(value, packing)
@@ -170,13 +190,23 @@ class Shared:
         if not head:
             self._values.let_go(kept[-1:])  # `hold_too` counted it a second time
         self._head, self._refs, self._kept = head, tuple(refs), kept
-        self._value = None if self._values.is_here else value  # None: it is read from its files
+        # None: it is read from its files, or is not read
+        self._copy = None if self._values.is_here or is_brief else _copied(value, values)
         weakref.finalize(self, self._values.collected, kept)
 
     @property
     def value(self) -> Any:
         """The value, as workers get it: what big arrays hold is read-only."""
-        return joined_apart(self._head, self._refs) if self._values.is_here else self._value
+        if self._copy is not None:
+            return _loaded(*self._copy)
+        try:
+            return joined_apart(self._head, self._refs, _loaded)
+        except FileNotFoundError as error:
+            if not self._values.is_closed:
+                raise
+            raise SessionClosed(
+                "the session that this value was shared in has ended; share it in another one"
+            ) from error
 
     @property
     def nbytes(self) -> int:
@@ -191,6 +221,17 @@ class Shared:
 
     def __repr__(self) -> str:
         return f"<Shared {self.nbytes} bytes>"
+
+
+def _copied(value: Any, values: Callable[[], ArgumentValues]) -> tuple[bytes, list[bytes]]:
+    """What a value holds now: the caller may change it later. The pickle, and its big buffers."""
+    packing = Packing(values)
+    head = pack_shared(value, packing)
+    return head, [bytes(view) for view, _ in packing._found]
+
+
+def _loaded(head: Any, buffers: Sequence[Any]) -> Any:
+    return loads(head if isinstance(head, bytes) else bytes(head), buffers)
 
 
 def _source(thing: Any) -> Any:

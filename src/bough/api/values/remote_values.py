@@ -39,6 +39,9 @@ class RemoteValues(ArgumentValues):
     def hold(self, record: int, start: int, stop: int, buffers: Sequence[KeptBuffer]) -> None:
         """The server holds them."""
 
+    def hold_array(self, record: int, length: int, buffers: Sequence[KeptBuffer]) -> None:
+        """The server holds them."""
+
     def hold_too(self, buffers: Sequence[KeptBuffer]) -> None:
         """The server holds them."""
 

@@ -30,7 +30,7 @@ from bough.model.outcomes import Cause, Failure, ResultFile, Results
 from bough.model.packed_values import Apart, dumps_times, holds_times, pieces
 from bough.model.refs import SIMPLE, Call, load_pickle, unpack_call
 from bough.movers.result_memory import put_in_memory
-from bough.movers.value_files import pickle_in, read_value, write_file
+from bough.movers.value_files import names_files, pickle_in, read_value, write_file
 from bough.wire.executor_messages import RunSpan, Value
 
 SMALL = 256_000  # bytes that are sent; more is written to a file
@@ -88,10 +88,17 @@ class Blobs:
         found: CommandTemplate = self._make(blob, decode_template)
         return found
 
+    def _table(self, blob: BlobId) -> Sequence[Any]:
+        """A table of arguments; one that names files of big values is made anew, so that those are let go of."""
+        is_new = blob not in self._made
+        data = self.data[blob]
+        table: Sequence[Any] = load_pickle(data) if is_new and names_files(data) else self._make(blob, load_pickle)
+        return table
+
     def items(self, run: RunSpan, on_page: Callable[[int], None] | None = None) -> list[Any]:
         """The arguments of an array's span, one per element; `on_page` is told the first element of each page."""
         if run.table:
-            table: Sequence[Any] = self._make(run.table, load_pickle)
+            table: Sequence[Any] = self._table(run.table)
             return list(table[run.start : run.stop])
         found: list[Any] = []
         for page in run.pages:

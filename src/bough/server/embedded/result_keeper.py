@@ -19,7 +19,7 @@ from bough.movers.value_places import MEMORY, VALUES
 
 _DELAY: Final = 0.25  # seconds after which a result is copied: first come those who wait for it
 _QUIET: Final = 10.0  # seconds without a new one after which unused memory is given back
-_AGAIN: Final = 2.0  # seconds after which one that could not be copied is tried again
+_AGAIN: Final = 2.0  # seconds after which one that could not be copied, or has no name yet, is looked at again
 _POOL: Final = 1 << 30  # most bytes of files that wait to be used again
 _LEFT: Final = 60.0  # seconds after which a result without a name was left by a worker that died
 _NICE: Final = 10
@@ -93,17 +93,18 @@ class ResultKeeper:
             left = self._keep_all()
 
     def _keep_all(self) -> int:
-        """Copy all results that have a name; how many could not be."""
+        """Copy all results that have a name; how many are left: they could not be copied, or have no name yet."""
         left = 0
         for name in self._names(MADE):
             try:
-                self._keep(name)
+                left += not self._keep(name)
             except OSError as error:
                 logs.warning("result-not-kept", f"a result is not copied to the store yet: {error}")
                 left += 1
         return left
 
-    def _keep(self, name: str) -> None:
+    def _keep(self, name: str) -> bool:
+        """Copy a result; False if it has no name yet."""
         source = os.path.join(self._path, name)
         path = os.path.join(self._folder, name.removeprefix(MADE))
         try:
@@ -115,13 +116,14 @@ class ResultKeeper:
             copy_to_disk(source, hidden)
             os.replace(hidden, path)
         elif time.time() - os.stat(source).st_mtime < _LEFT and not self._is_closing:
-            return  # a worker is about to name it
+            return False  # a worker is about to name it, or has died
         size = os.stat(source).st_size
         free = sum(self._size(one) for one in self._names(FREE))
         if free + size <= _POOL and not self._is_closing:
             os.rename(source, os.path.join(self._path, f"{FREE}{size}-{os.urandom(4).hex()}"))
         else:
             os.unlink(source)
+        return True
 
     def _give_back(self) -> None:
         """Nothing is new for a while: memory that waits to be used again is not needed."""
