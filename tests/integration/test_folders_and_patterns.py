@@ -44,6 +44,28 @@ def test_tasks_that_read_and_write_in_a_folder_wait_for_the_task_that_makes_it(s
         s.command("mkdir {o:w}", o="made/deep", clash="overwrite")
 
 
+@pytest.mark.parametrize("name", [".", "..", "sub/..", "/"])
+def test_the_folder_in_which_a_command_runs_is_no_output(s: bough.Session, here: Path, name: str) -> None:
+    (here / "precious").touch()
+    for task in (
+        lambda: s.command("echo 1 > {o:w}", o=name, clash="overwrite"),
+        lambda: s.sweep("echo {n} > {o:w}", bough.product(n=[1], o=[name]), clash="overwrite"),
+        lambda: s.command("echo 1 > made", outputs=[name], clash="overwrite"),
+        lambda: s.command("echo 1 > made", get={"made": name}, clash="overwrite"),
+        lambda: list(s.feed("echo 1 > {o:w}", [{"o": name}], clash="overwrite")),
+    ):
+        with pytest.raises(InvalidWorkload, match="is the folder in which the command runs, or one above it"):
+            task()
+    assert (here / "precious").exists()
+
+
+def test_a_declared_file_has_a_name(s: bough.Session, here: Path) -> None:
+    for slot in ("{x:r}", "{x:w}"):
+        for given in ("", ["a", ""]):
+            with pytest.raises(InvalidWorkload, match="an empty name"):
+                s.command(f"true {slot}", x=given, clash="overwrite")
+
+
 def test_a_folder_counts_by_what_its_files_hold(here: Path) -> None:
     (here / "in/deep").mkdir(parents=True)
     (here / "in/deep/a").write_text("a\n")
