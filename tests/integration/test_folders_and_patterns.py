@@ -136,6 +136,8 @@ def test_outputs_that_are_patterns_are_what_the_command_made(s: bough.Session, h
     for declared in ({"x": "later/*.txt"}, {"inputs": ["later/*.txt"]}):
         with pytest.raises(bough.UserError, match=r"no file matches 'later/\*\.txt' now: .*submit their reader when"):
             s.command("cat {x:r}" if "x" in declared else "true", **declared)
+    with pytest.raises(InvalidWorkload, match=r"'alpha:/out/\*': nobody looks for patterns at a site"):
+        s.command("cat {x:r}", x="alpha:/out/*")
     nothing = s.command("true", outputs=["out/*.dat"])
     with pytest.raises(TaskFailed, match=r"no new file matches .*/out/\*\.dat"):
         nothing.result(60)

@@ -42,7 +42,7 @@ from bough.model.commands.playpens import got_files, put_files, stored_files
 from bough.model.commands.rendering import render_row, row_files
 from bough.model.commands.shell_text import needs_shell, split_words
 from bough.model.commands.template import check_slots, in_order, is_template_over, parse, plain, shown, unparse
-from bough.model.files import absolute, check_url, is_pattern, is_url
+from bough.model.files import absolute, check_url, is_pattern, is_url, site_file
 from bough.model.filtering import Filtered, filtered
 from bough.model.spaces import Axis, Product, Space, Tie
 
@@ -252,7 +252,8 @@ class CommandPlan:
 
     def _put_beside(self, what: str, path: str, space: Sequence[str]) -> None:
         if is_url(path):
-            raise InvalidWorkload(f"{what} holds the URL {path!r:.80}: give it as a slot of the text, as {{x:r}}")
+            kind = "the file of a site" if site_file(path)[0] else "the URL"
+            raise InvalidWorkload(f"{what} holds {kind} {path!r:.80}: give it as a slot of the text, as {{x:r}}")
         names = self.inputs if what == "inputs" else self.outputs
         name = f"{what}[{len(names)}]"
         names.append(name)
@@ -266,6 +267,10 @@ class CommandPlan:
     def expanded(self, text: str) -> list[str]:
         """The files that match a pattern now, as the user would write them; none if it is no pattern."""
         if is_url(text) and "*" in text:
+            if site_file(text)[0]:
+                raise InvalidWorkload(
+                    f"{text!r:.200}: nobody looks for patterns at a site; name the files, or their folder"
+                )
             from bough.movers.remote_files import expand_url
 
             urls = expand_url(check_url(text))
