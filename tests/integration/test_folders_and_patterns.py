@@ -146,6 +146,35 @@ def test_outputs_that_are_patterns_are_what_the_command_made(s: bough.Session, h
     assert sorted(os.listdir(here / "out")) == ["1.txt", "2.txt", "no.log", "old.txt"]
 
 
+def test_who_reads_a_renamed_file_by_its_old_name_gets_the_new_one(s: bough.Session, here: Path) -> None:
+    (here / "in.txt").write_text("yours\n")
+    s.command("echo new > {o:w}", o="in.txt", clash="rename")
+    assert s.command("cat", stdin=Path("in.txt")).result(60).stdout == "new\n"
+    swept = s.sweep("cat; echo {n}", bough.tie(n=[1]), stdin=Path("in.txt"))
+    assert swept[0].result(60).stdout == "new\n1\n"
+    with pytest.raises(Clash, match=r"in\.txt was renamed to .*in-1\.txt: .*; use a slot"):
+        s.command("cat in.txt", inputs=["in.txt"])
+    (here / "env/bin").mkdir(parents=True)
+    (here / "env/bin/tool").write_text("#!/bin/sh\necho made\n")
+    (here / "env/bin/tool").chmod(0o755)
+    (here / "env.tar.gz").touch()
+    s.command("tar czf {o:w} -C env .", o="env.tar.gz", clash="rename")
+    assert s.command("tool", environment="env.tar.gz").result(60).stdout == "made\n"
+
+
+def test_a_task_does_not_read_the_name_under_which_its_output_is_renamed(s: bough.Session, here: Path) -> None:
+    for name in "ab":
+        (here / name).touch()
+    for submit in (
+        lambda: s.command("cat {x:r} > {o:w}", x="a", o="a", clash="rename"),
+        lambda: s.command("cat > {o:w}", stdin=Path("a"), o="a", clash="rename"),
+        lambda: s.sweep("cat {x:r} > {o:w}", bough.tie(x=["b", "a"], o=["b", "a"]), clash="rename"),
+    ):
+        with pytest.raises(Clash, match="whose output of that name would be renamed"):
+            submit()
+    assert s.command("cat {x:r}", x="a").result(60).exit_code == 0
+
+
 def test_sweeps_and_feeds_declare_files_beside_their_text(s: bough.Session, here: Path) -> None:
     for name in "ab":
         (here / f"{name}.idx").write_text(f"{name}\n")

@@ -501,7 +501,8 @@ class PlannedCommand(NamedTuple):
         if not renamed:
             return self
         if self.template is None:
-            return self._replace(call=self.completed(self.call, renamed))
+            call = replace(self.call, settings=_with_real_files(self.call.settings, renamed))
+            return self._replace(call=self.completed(call, renamed))
         template = _replace(self.template, dict(renamed))
         return self._replace(call=self.completed(render_row(template, self.row), renamed), template=template)
 
@@ -521,7 +522,15 @@ class PlannedSweep(NamedTuple):
 
 
 def _replace(old: CommandTemplate, renamed: dict[str, str]) -> CommandTemplate:
-    return replace(old, renamed=old.renamed | renamed)
+    settings = _with_real_files(old.settings, renamed)
+    return replace(old, renamed=old.renamed | renamed, settings=settings)
+
+
+def _with_real_files(settings: CommandSettings, renamed: Mapping[str, str]) -> CommandSettings:
+    """Settings that name standard input and the environment by the names these files really have."""
+    stdin, environment = settings.stdin_path, settings.environment
+    real = (renamed.get(stdin, stdin), renamed.get(environment, environment))
+    return replace(settings, stdin_path=real[0], environment=real[1])
 
 
 def plan_command(
