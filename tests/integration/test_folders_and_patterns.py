@@ -44,6 +44,28 @@ def test_tasks_that_read_and_write_in_a_folder_wait_for_the_task_that_makes_it(s
         s.command("mkdir {o:w}", o="made/deep", clash="overwrite")
 
 
+@pytest.mark.parametrize("name", [".", "..", "sub/..", "/"])
+def test_the_folder_in_which_a_command_runs_is_no_output(s: bough.Session, here: Path, name: str) -> None:
+    (here / "precious").touch()
+    for task in (
+        lambda: s.command("echo 1 > {o:w}", o=name, clash="overwrite"),
+        lambda: s.sweep("echo {n} > {o:w}", bough.product(n=[1], o=[name]), clash="overwrite"),
+        lambda: s.command("echo 1 > made", outputs=[name], clash="overwrite"),
+        lambda: s.command("echo 1 > made", get={"made": name}, clash="overwrite"),
+        lambda: list(s.feed("echo 1 > {o:w}", [{"o": name}], clash="overwrite")),
+    ):
+        with pytest.raises(InvalidWorkload, match="is the folder in which the command runs, or one above it"):
+            task()
+    assert (here / "precious").exists()
+
+
+def test_a_declared_file_has_a_name(s: bough.Session, here: Path) -> None:
+    for slot in ("{x:r}", "{x:w}"):
+        for given in ("", ["a", ""]):
+            with pytest.raises(InvalidWorkload, match="an empty name"):
+                s.command(f"true {slot}", x=given, clash="overwrite")
+
+
 def test_a_folder_counts_by_what_its_files_hold(here: Path) -> None:
     (here / "in/deep").mkdir(parents=True)
     (here / "in/deep/a").write_text("a\n")
@@ -114,12 +136,43 @@ def test_outputs_that_are_patterns_are_what_the_command_made(s: bough.Session, h
     for declared in ({"x": "later/*.txt"}, {"inputs": ["later/*.txt"]}):
         with pytest.raises(bough.UserError, match=r"no file matches 'later/\*\.txt' now: .*submit their reader when"):
             s.command("cat {x:r}" if "x" in declared else "true", **declared)
+    with pytest.raises(InvalidWorkload, match=r"'alpha:/out/\*': nobody looks for patterns at a site"):
+        s.command("cat {x:r}", x="alpha:/out/*")
     nothing = s.command("true", outputs=["out/*.dat"])
     with pytest.raises(TaskFailed, match=r"no new file matches .*/out/\*\.dat"):
         nothing.result(60)
     failed = s.command("echo > out/bad.tab; echo > out/old.txt; exit 1", outputs=["out/*.tab"])
     assert failed.exception(60) is not None
     assert sorted(os.listdir(here / "out")) == ["1.txt", "2.txt", "no.log", "old.txt"]
+
+
+def test_who_reads_a_renamed_file_by_its_old_name_gets_the_new_one(s: bough.Session, here: Path) -> None:
+    (here / "in.txt").write_text("yours\n")
+    s.command("echo new > {o:w}", o="in.txt", clash="rename")
+    assert s.command("cat", stdin=Path("in.txt")).result(60).stdout == "new\n"
+    swept = s.sweep("cat; echo {n}", bough.tie(n=[1]), stdin=Path("in.txt"))
+    assert swept[0].result(60).stdout == "new\n1\n"
+    with pytest.raises(Clash, match=r"in\.txt was renamed to .*in-1\.txt: .*; use a slot"):
+        s.command("cat in.txt", inputs=["in.txt"])
+    (here / "env/bin").mkdir(parents=True)
+    (here / "env/bin/tool").write_text("#!/bin/sh\necho made\n")
+    (here / "env/bin/tool").chmod(0o755)
+    (here / "env.tar.gz").touch()
+    s.command("tar czf {o:w} -C env .", o="env.tar.gz", clash="rename")
+    assert s.command("tool", environment="env.tar.gz").result(60).stdout == "made\n"
+
+
+def test_a_task_does_not_read_the_name_under_which_its_output_is_renamed(s: bough.Session, here: Path) -> None:
+    for name in "ab":
+        (here / name).touch()
+    for submit in (
+        lambda: s.command("cat {x:r} > {o:w}", x="a", o="a", clash="rename"),
+        lambda: s.command("cat > {o:w}", stdin=Path("a"), o="a", clash="rename"),
+        lambda: s.sweep("cat {x:r} > {o:w}", bough.tie(x=["b", "a"], o=["b", "a"]), clash="rename"),
+    ):
+        with pytest.raises(Clash, match="whose output of that name would be renamed"):
+            submit()
+    assert s.command("cat {x:r}", x="a").result(60).exit_code == 0
 
 
 def test_sweeps_and_feeds_declare_files_beside_their_text(s: bough.Session, here: Path) -> None:

@@ -20,7 +20,7 @@ import sys
 import threading
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -118,7 +118,7 @@ class FileTable:
 
         `patterns`: of files that it makes; who reads one that matches waits for it.
         """
-        writes = writes or {}
+        reads, writes = list(reads), writes or {}
         disk = Disk(many=False)
         with self._lock:
             deps, external, renamed = self._look_up(reads, label, disk)
@@ -129,6 +129,8 @@ class FileTable:
                 if path in taken.values():
                     raise Taken(f"{path} would be written twice by {label}: give its outputs different names")
                 real = self._place(path, label, clash, disk, taken)
+                if real != path:
+                    _check_not_read(path, reads, label)
                 taken[real] = path
                 maker = self._maker_of_folder(real)
                 if maker is not None:
@@ -347,6 +349,7 @@ class FileTable:
                 if real is not path:
                     if path in made.renamed:
                         raise Taken(f"{path} would be written by two elements of {made.label}: name them differently")
+                    _check_not_read(path, reads, f"{made.label}[{made.start + index}]")
                     made.renamed[path] = real
                     chosen[real] = path
                 if self._folders and real in self._folders:
@@ -406,6 +409,12 @@ class FileTable:
                     del deps[dep]
                 deps[Dep(On.ARRAY, made.record)] = None
         return tuple(sorted(deps, key=lambda dep: (dep.id, dep.index)))
+
+
+def _check_not_read(path: str, reads: Collection[str], label: str) -> None:
+    """An output is renamed: its old name stands for the new file from then on, so its own task cannot read the old."""
+    if path in reads:
+        raise Taken(f"{path} is read by {label}, whose output of that name would be renamed: give it another name")
 
 
 def _no_output(path: str, label: str, why: str) -> InvalidWorkload:

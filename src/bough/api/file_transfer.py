@@ -20,6 +20,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Protocol, TypeVar
 
@@ -190,6 +191,7 @@ class FileTransfer:
 
     def __init__(self, address: str, on_messages: Callable[[Sequence[ToClient]], None]) -> None:
         self._pass_on = on_messages
+        self.pass_on_later: Callable[[Callable[[], None]], None] = _at_once  # see `Reader`
         self._line = FileConnection(address)
         self.is_far = False  # the server does not see the directory of the session
         self.left: set[int] = set()  # records whose files stay with the server
@@ -336,7 +338,7 @@ class FileTransfer:
             if isinstance(message, TasksSucceeded) and self._brings(message):
                 said = list(self._fetched(message))
             if not self._abandoned:
-                self._pass_on(said)
+                self.pass_on_later(partial(self._pass_on, said))
             with self._busy:
                 if self._queue:
                     self._queue.popleft()
@@ -390,6 +392,10 @@ class FileTransfer:
                     raise StoreFailed("the server does not have all of it")
                 at += file.write(data)
         return ResultFile(path, result.size)
+
+
+def _at_once(pass_on: Callable[[], None]) -> None:
+    pass_on()
 
 
 class Asker(Protocol):

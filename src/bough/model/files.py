@@ -19,8 +19,8 @@ from typing import Final
 
 import msgspec
 
-from bough.errors import BadValue
-from bough.model.bounds import LONGEST_PATH, FilePath
+from bough.errors import BadValue, InvalidWorkload
+from bough.model.bounds import LONGEST_PATH, FilePath, shown
 from bough.model.ids import ROOT, FileId, GroupId
 
 OUTSIDE: Final = ".outside"  # the folder of a sandbox for files from outside of the submitter's directory
@@ -229,6 +229,24 @@ def beside(written: str, real: str) -> str:
 def no_option(path: str) -> str:
     """A path as a word of a command, which no program takes for an option."""
     return f"./{path}" if path.startswith("-") else path
+
+
+def declared_place(written: str, cwd: str) -> str:
+    """Where a file lies that a command declares."""
+    if not written:
+        raise InvalidWorkload("a file that the command declares has an empty name: give its path")
+    return absolute(written, cwd)
+
+
+def output_place(written: str, cwd: str) -> str:
+    """Where an output lies. It takes its place as a whole, so it must not be the folder in which the command runs."""
+    path = declared_place(written, cwd)
+    if len(path) <= len(cwd) and f"{cwd}/".startswith(f"{path.rstrip('/')}/"):
+        raise InvalidWorkload(
+            f"{shown(written)} is the folder in which the command runs, or one above it, and cannot be an output:"
+            " name a file or a folder in it"
+        )
+    return path
 
 
 def why_no_output(path: str) -> str:

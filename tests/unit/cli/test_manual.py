@@ -95,3 +95,24 @@ def test_figures_say_what_is_there() -> None:
     assert "1 active, 1 idle, 1 suspended" in text
     assert "35.0 MB" in text
     assert "manual " in text
+
+
+def test_figures_of_one_subject_stand_together() -> None:
+    states = ("active", "idle", "suspended", "draining", "missing", "running", "placed", "ready", "waiting", "held")
+    sample = dict.fromkeys((*states, "clients", "connections", "allocated", "cores", "ended", "failed"), 1)
+    sample |= {"time": 100.0, "started": 40.0, "reused": 0, "throughput": 2.0, "throughput_60": 1.5, "cpu": 12.3}
+    sample |= {
+        "memory": 35_000_000,
+        "turns": 9,
+        "hands": 1,
+        "cached_bytes": 5,
+        "replicas": 2,
+        "superseded": 1,
+        "wasted": 1,
+    }
+    sample |= {"core_seconds": {"a": [5.0, 1.0, 1.0, 0.0], "b": [5.0, 1.0, 1.0, 0.0]}}
+
+    names = [line.split()[0] for line in figure_lines([sample, sample])]
+    assert names[:6] == ["time", "clients", "executors", "manual", "tasks", "ended"]
+    assert names[6] == "throughput"
+    assert names[8:] == ["replicas", "inputs", "cache", "server", "core-hours", "core-hours"]  # 7: its bars

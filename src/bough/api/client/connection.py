@@ -245,6 +245,10 @@ class Connection:
             self._flush(everything=True)
             return self._room.wait_for(lambda: self._gone is not None or not self._outbox.is_busy, timeout)
 
+    def pass_on_later(self, pass_on: Callable[[], None]) -> None:
+        """In another thread: pass on what was held back of what the server said."""
+        self._reader.pass_on_later(pass_on)
+
     def may_wait(self) -> None:
         """Refuse to wait in the thread that reads; send what has gathered: the caller may wait for it."""
         self._prepare_wait()

@@ -58,7 +58,7 @@ class Reader:
         self._buffer = bytearray(1 << 18)
         self._poll: select.poll | None = None  # None while in use: a signal's handler may read while its thread does
         self._fault: Exception | None = None  # what went wrong while reading
-        self.threads = [0, 0]  # that must not wait for what is read: the reader's own, the one that passes it on
+        self.threads = [0, 0, 0]  # that must not wait for what is read: the reader's own, those that pass it on
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def read_all(self) -> None:
@@ -89,6 +89,15 @@ class Reader:
         self.is_stopped = True
         self.wake()
 
+    def pass_on_later(self, pass_on: Callable[[], None]) -> None:
+        """In another thread: pass on what was read before. A caller that waits for it may be the one that reads."""
+        self.threads[2] = threading.get_ident()
+        try:
+            pass_on()
+        finally:
+            self.threads[2] = 0
+            self.wake()
+
     def forked(self) -> None:
         """In a child made by fork: the threads, and what they held, do not exist here."""
         self.turns = ReaderThread(self._read_for)
@@ -97,7 +106,8 @@ class Reader:
         """Close the socket, and what wakes the reader."""
         self.line.close()
         os.close(self._wake_read)
-        os.close(self._wake_write)
+        wake_write, self._wake_write = self._wake_write, -1  # a thread that wakes it later must not write elsewhere
+        os.close(wake_write)
 
     def _read_for(self, is_done: Callable[[], bool], until: float | None) -> bool:
         """In a caller's thread: read until something is done, or a time has come; whether it is done."""

@@ -128,6 +128,7 @@ class RemoteHost:
         def say_hello(**fields: Any) -> Connection:
             reconnect = DialAgain(self._dial, self.address, registry.unended)
             connection = Connection(reconnect, self.transfer.on_messages, on_refused, on_lost, self._bundle)
+            self.transfer.pass_on_later = connection.pass_on_later
             registry.connect(connection)
             connection.start(client_hello(**self._fields, **fields))
             try:

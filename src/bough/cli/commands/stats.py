@@ -139,24 +139,28 @@ def figure_lines(samples: Sequence[Sample]) -> list[str]:
         f"time         {now}, up {show_seconds(max(0.0, up))}",
         f"clients      {last['clients']}, {counted(last['connections'], 'connection')}",
         f"executors    {last['allocated']} with {cores}{': ' + executors if executors else ''}",
+    ]
+    if last["hands"]:
+        lines.append(f"manual       {counted(last['hands'], 'task')}")
+    lines += [
         f"tasks        {tasks}",
         f"ended        {last['ended']}, {last['failed']} of them without success, {last['reused']} reused",
         f"throughput   {last['throughput']:.1f} tasks/s, {last['throughput_60']:.1f} over the last minute",
-        f"server       {last['cpu']:.1f} % CPU, {show_bytes(last['memory'])}, turn {last['turns']} of the journal",
     ]
-    for site, amounts in sorted((last.get("core_seconds") or {}).items()):
-        alive, used, idle, startup, wasted = _hours_of([amount / _HOUR for amount in amounts])
-        parts = f"{used} used, {idle} idle, {startup} start-up, {wasted} wasted"
-        lines.append(f"core-hours   {alive} at {site}: {parts}")
-    if last.get("replicas"):
-        superseded, wasted = counted(last["superseded"], "attempt"), show_seconds(last["wasted"])
-        vain = f", {show_bytes(last['wasted_bytes'])} moved in vain" if last.get("wasted_bytes") else ""
-        lines.insert(6, f"replicas     {last['replicas']}, {superseded} superseded: {wasted} of cores wasted{vain}")
-    lines[-1:-1] = _input_lines(last)
-    if last["hands"]:
-        lines.insert(3, f"manual       {counted(last['hands'], 'task')}")
     if len(samples) > 1:
         past = samples[-1]["time"] - samples[0]["time"]
         bars = sparkline([one["throughput"] for one in samples], WIDTH)
         lines.append(f"             {bars} last {show_seconds(past)}")
+    if last.get("replicas"):
+        superseded, wasted = counted(last["superseded"], "attempt"), show_seconds(last["wasted"])
+        vain = f", {show_bytes(last['wasted_bytes'])} moved in vain" if last.get("wasted_bytes") else ""
+        lines.append(f"replicas     {last['replicas']}, {superseded} superseded: {wasted} of cores wasted{vain}")
+    lines += _input_lines(last)
+    lines.append(
+        f"server       {last['cpu']:.1f} % CPU, {show_bytes(last['memory'])}, turn {last['turns']} of the journal"
+    )
+    for site, amounts in sorted((last.get("core_seconds") or {}).items()):
+        alive, used, idle, startup, wasted = _hours_of([amount / _HOUR for amount in amounts])
+        parts = f"{used} used, {idle} idle, {startup} start-up, {wasted} wasted"
+        lines.append(f"core-hours   {alive} at {site}: {parts}")
     return lines

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from bough.errors import BadValue
 from bough.model.bounds import shown
 from bough.model.commands.command import Transfer
-from bough.model.files import absolute, is_url
+from bough.model.files import absolute, is_url, output_place
 
 STORAGE: Final = "STORAGE"  # variables of a command that runs in a playpen
 PLAYPEN: Final = "PLAYPEN"
@@ -54,7 +54,7 @@ def local_place(kind: str, path: str, cwd: str) -> str:
         raise BadValue(f"{kind} holds {shown(path)}; give paths")
     if is_url(path):
         raise BadValue(f"{kind} {path}: a URL is read by a slot of the command, as {{x:r}}")
-    return absolute(path, cwd)
+    return output_place(path, cwd) if kind == "get" else absolute(path, cwd)
 
 
 def put_files(transfers: Iterable[Transfer]) -> list[str]:

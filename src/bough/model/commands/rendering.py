@@ -19,7 +19,7 @@ from bough.model.commands.command import CommandCall, CommandTemplate, Part, Tem
 from bough.model.commands.playpens import got_files, last_part, local_place, put_files, stored_files
 from bough.model.commands.shell_text import QUOTES, contexts, split_words
 from bough.model.commands.template import BUILT_IN, MANY, OF_PATHS, attribute, joined, plain, unknown
-from bough.model.files import absolute, beside, is_pattern, no_option
+from bough.model.files import absolute, beside, declared_place, is_pattern, no_option, output_place
 
 Values = list[Any]  # of a row, then of its derived parameters
 Text = Callable[[Values], str]
@@ -130,17 +130,17 @@ class _Filler:
         for get in self.reads:
             value = get(values)
             if isinstance(value, MANY):
-                reads += [absolute(plain(item), cwd) for item in value]
+                reads += [declared_place(plain(item), cwd) for item in value]
             else:
-                reads.append(absolute(plain(value), cwd))
+                reads.append(declared_place(plain(value), cwd))
         writes: dict[str, str] = {}
         for name, at in self.writes:
             value = values[at]
             if isinstance(value, MANY):
                 for number, item in enumerate(value):
-                    writes[f"{name}[{number}]"] = absolute(plain(item), cwd)
+                    writes[f"{name}[{number}]"] = output_place(plain(item), cwd)
             else:
-                writes[name] = absolute(plain(value), cwd)
+                writes[name] = output_place(plain(value), cwd)
         if self.beside:
             self._enter_beside(values, writes)
         if self.moved:
@@ -169,7 +169,7 @@ class _Filler:
         patterns: list[str] = []
         for at in self.beside:
             written = plain(values[at])
-            path = absolute(written, self.cwd)
+            path = output_place(written, self.cwd)
             if is_pattern(written):
                 patterns.append(path)
             elif written in writes:

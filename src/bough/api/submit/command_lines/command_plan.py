@@ -42,7 +42,7 @@ from bough.model.commands.playpens import got_files, put_files, stored_files
 from bough.model.commands.rendering import render_row, row_files
 from bough.model.commands.shell_text import needs_shell, split_words
 from bough.model.commands.template import check_slots, in_order, is_template_over, parse, plain, shown, unparse
-from bough.model.files import absolute, check_url, is_pattern, is_url
+from bough.model.files import absolute, check_url, is_pattern, is_url, site_file
 from bough.model.filtering import Filtered, filtered
 from bough.model.spaces import Axis, Product, Space, Tie
 
@@ -252,7 +252,8 @@ class CommandPlan:
 
     def _put_beside(self, what: str, path: str, space: Sequence[str]) -> None:
         if is_url(path):
-            raise InvalidWorkload(f"{what} holds the URL {path!r:.80}: give it as a slot of the text, as {{x:r}}")
+            kind = "the file of a site" if site_file(path)[0] else "the URL"
+            raise InvalidWorkload(f"{what} holds {kind} {path!r:.80}: give it as a slot of the text, as {{x:r}}")
         names = self.inputs if what == "inputs" else self.outputs
         name = f"{what}[{len(names)}]"
         names.append(name)
@@ -266,6 +267,10 @@ class CommandPlan:
     def expanded(self, text: str) -> list[str]:
         """The files that match a pattern now, as the user would write them; none if it is no pattern."""
         if is_url(text) and "*" in text:
+            if site_file(text)[0]:
+                raise InvalidWorkload(
+                    f"{text!r:.200}: nobody looks for patterns at a site; name the files, or their folder"
+                )
             from bough.movers.remote_files import expand_url
 
             urls = expand_url(check_url(text))
@@ -496,7 +501,8 @@ class PlannedCommand(NamedTuple):
         if not renamed:
             return self
         if self.template is None:
-            return self._replace(call=self.completed(self.call, renamed))
+            call = replace(self.call, settings=_with_real_files(self.call.settings, renamed))
+            return self._replace(call=self.completed(call, renamed))
         template = _replace(self.template, dict(renamed))
         return self._replace(call=self.completed(render_row(template, self.row), renamed), template=template)
 
@@ -516,7 +522,15 @@ class PlannedSweep(NamedTuple):
 
 
 def _replace(old: CommandTemplate, renamed: dict[str, str]) -> CommandTemplate:
-    return replace(old, renamed=old.renamed | renamed)
+    settings = _with_real_files(old.settings, renamed)
+    return replace(old, renamed=old.renamed | renamed, settings=settings)
+
+
+def _with_real_files(settings: CommandSettings, renamed: Mapping[str, str]) -> CommandSettings:
+    """Settings that name standard input and the environment by the names these files really have."""
+    stdin, environment = settings.stdin_path, settings.environment
+    real = (renamed.get(stdin, stdin), renamed.get(environment, environment))
+    return replace(settings, stdin_path=real[0], environment=real[1])
 
 
 def plan_command(

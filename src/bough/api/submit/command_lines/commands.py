@@ -51,7 +51,7 @@ from bough.model.commands.command import (
 )
 from bough.model.commands.rendering import render_row, row_files, row_patterns
 from bough.model.commands.template import BUILT_IN, is_template, parse
-from bough.model.files import is_url, pack_manifest, pattern_folder, site_file
+from bough.model.files import absolute, is_url, pack_manifest, pattern_folder, site_file
 from bough.model.ids import DIGEST_SIZE, BlobId, GroupId, MemoKey, RecordId, number_of
 from bough.model.spaces import Tie
 from bough.model.tasks import Dep, Kind, TaskExtras, TaskSpec
@@ -238,6 +238,13 @@ def _refuse_renaming(planned: PlannedCommand, renamed: Mapping[str, str]) -> Non
     for slot in planned.call.in_place:
         if planned.call.writes[slot] in renamed:
             raise Clash(f"{slot} is there already: an output that stands in outputs= cannot be renamed; use a slot")
+    template = planned.template
+    if template is None:
+        return
+    for name in template.inputs:
+        path = absolute(str(planned.row[template.names.index(name)]), template.settings.cwd)
+        if path in renamed:
+            raise Clash(f"{path} was renamed to {renamed[path]}: a text does not follow that by itself; use a slot")
 
 
 def _is_always(settings: TaskOptions, *, writes: bool) -> bool:

@@ -40,15 +40,18 @@ class Outputs:
         index: int,
         attempt: int,
         *,
-        known: dict[str, str] | None = None,
+        known: tuple[dict[str, str], Sequence[str]] | None = None,
         mark: bytes = b"",
         in_place: Collection[str] = (),
         patterns: Sequence[str] = (),
         is_replica: bool = False,
     ) -> None:
-        """`in_place`: slots that the command writes by itself, without a hidden name; `patterns`: see `gathered`."""
+        """`in_place`: slots that the command writes by itself, without a hidden name; `patterns`: see `gathered`.
+
+        `known`: files and patterns as the user knows them, if they lie elsewhere here.
+        """
         self._writes = writes
-        self._known = known or writes  # as the user knows them
+        self._known, self._known_patterns = known or (writes, patterns)  # as the user knows them
         self._in_place = in_place
         self._patterns = patterns
         self._there: dict[str, tuple[int, int, int] | None] = {}  # what matched the patterns before the command ran
@@ -105,7 +108,8 @@ class Outputs:
             nameless = [path for path in made if not _can_be_told(path)]
             if nameless:
                 return [f"{os.path.basename(one)!a} under a name that is valid Unicode" for one in nameless]
-            empty = [one for one in self._patterns if not any(matches(path, one) for path in made)]
+            pairs = zip(self._patterns, self._known_patterns, strict=True)
+            empty = [known for one, known in pairs if not any(matches(path, one) for path in made)]
             if empty:
                 return [f"{os.path.basename(one)} (no new file matches {one})" for one in empty]
         gone = [(slot, str(self._known[slot])) for slot, path in self.hidden.items() if not os.path.lexists(path)]

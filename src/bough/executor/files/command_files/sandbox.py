@@ -59,7 +59,7 @@ class Sandbox:
         self.staged = Staged()  # what moving its files took
         self._directory = directory
         self._cwd = call.settings.cwd
-        self.writes = call.writes  # at the submitter
+        self.writes, self.patterns = call.writes, call.patterns  # at the submitter
         self.reads = list(call.reads)
         folders = dict.fromkeys(map(pattern_folder, call.patterns))
         self._folders = [self.place(one) for one in folders if one in call.settings.folders]

@@ -480,7 +480,7 @@ class CommandRunner:
             run.record,
             index,
             run.attempt,
-            known=sandbox.writes if sandbox else None,
+            known=(sandbox.writes, sandbox.patterns) if sandbox else None,
             mark=self._mark,
             in_place=call.in_place,
             patterns=call.patterns,
