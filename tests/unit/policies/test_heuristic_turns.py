@@ -198,3 +198,16 @@ def test_a_wide_task_whose_turn_it_is_holds_up_no_other_workflow() -> None:
     shop.tell(submit(task(300, group=GroupId(70), needs=Needs(cores=9)), request=1))
     step(shop)
     assert len([number for number, _ in shop.went if number < 60]) == 3
+
+
+@pytest.mark.parametrize("policy", TABLES)
+@pytest.mark.parametrize("reads", ["", "at1"])
+def test_no_executor_is_kept_for_a_task_that_others_than_those_of_a_table_would_take(policy: str, reads: str) -> None:
+    shop = busy(policy, 60)
+    shop.tell(facts.RunOpened(2, "other", "h", 1, group=GroupId(70)))
+    files = (f"/{reads}",) if reads else ()
+    for group in (GroupId(0), GroupId(70)):
+        first = 200 if group else 300
+        shop.tell(submit(*(task(one, group=group, reads=files) for one in range(first, first + 60)), request=1))
+    step(shop)
+    assert len({span.executor.id for span in shop.machine.state.spans.values()}) == 60
