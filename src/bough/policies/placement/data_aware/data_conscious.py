@@ -80,8 +80,8 @@ class DataConscious(msgspec.Struct, frozen=True):
                 if not data.has_room(executor):
                     break
             else:
-                if next(data.waiting(), None) is None:
-                    break
+                if view.data is None:
+                    break  # nothing waits any more
         yield from plain_first(view)
 
     def _best(self, view: View, data: DataView, executor: ExecutorView, others: Others) -> DataTask | None:
