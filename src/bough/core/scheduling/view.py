@@ -8,7 +8,6 @@ Rule: a question changes no answer. What a policy wants left out belongs to the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import chain, islice
 from math import inf
 from random import Random
@@ -490,8 +489,7 @@ class StateDataView:
         unit: Unit = task  # type: ignore[assignment] # what a policy sees as a task is a unit
         affinity, state = self._affinity, self._state
         place = affinity.place_of(state.executors[executor.id])
-        could_run = partial(self._could_ever_run, unit)
-        return affinity.soonest_cost(unit, place, rate, state.now, latest, could_run=could_run)
+        return affinity.soonest_cost(unit, place, rate, state.now, latest, could_run=self._could_ever_run)
 
     def where_most_is(self, task: DataTask) -> ExecutorView | None:
         """An executor that would take a task now, where most of its input is of all places that could ever run it."""
