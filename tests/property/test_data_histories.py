@@ -135,7 +135,7 @@ def test_the_share_of_busy_cores_is_what_a_look_at_all_executors_says(
     def compared(view: StateView) -> float:
         found = told(view)
         asked.append(found)
-        view._free_cores = None
+        view.free_cores = None
         assert found == told(view)
         return found
 

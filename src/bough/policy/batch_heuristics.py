@@ -414,8 +414,9 @@ def _empty(
                     break
             continue
         table.waiting.append(one)
-        if not waits and (kept := view.most_free(one.work.needs)) is not None:
-            reserved.add(kept.id)
+        if not waits and view.executor_for(one.work, reserved).executor is None:
+            kept = view.most_free(one.work.needs)
+            reserved |= {kept.id} if kept is not None else set()
     return placed
 
 

@@ -124,7 +124,8 @@ class Placement:
                 if not has_room(executor):  # it stands last when it has room again
                     affinity.roomy.pop(executor.id)
             self._update_open(executor, fits=fits)
-            view.took(executor, free)
+            if view.free_cores is not None:
+                view.took(executor, free)
             if affinity is None and self._is_full():
                 break
 

@@ -8,7 +8,6 @@ Rule: a question changes no answer. What a policy wants left out belongs to the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import chain, islice
 from math import inf
 from random import Random
@@ -43,7 +42,7 @@ class StateView:
     scan: StateScan | None = None  # the one that has entries of the queues
     offer: Offer | None = None  # the last executor found: a wish that follows it at once is lawful, and is not checked
     offered_element = -1  # of it
-    _free_cores: float | None = None  # of those that may take something; None: nobody has asked for it
+    free_cores: float | None = None  # of those that may take something; None: nobody has asked for it
     _kept: ExecutorRecord | None = None  # the executor that was kept for some work, see `keep_for`
 
     def __init__(self, state: State, now: Seconds, random: Random) -> None:
@@ -164,8 +163,8 @@ class StateView:
         affinity = self._state.affinity
         if affinity is not None and self._kept is None and (kept := self.most_free(work.needs)) is not None:
             self._kept = affinity.roomy.pop(kept.id)
-            if self._kept is not None and self._free_cores is not None:
-                self._free_cores -= max(0.0, self._kept.cores_free)
+            if self._kept is not None and self.free_cores is not None:
+                self.free_cores -= max(0.0, self._kept.cores_free)
 
     @property
     def estimates(self) -> StateDataView | None:
@@ -179,17 +178,17 @@ class StateView:
     def busy_share(self) -> float:
         """The part of all cores that is not free."""
         cores = self._state.cores
-        if self._free_cores is None:
-            self._free_cores = sum([max(0.0, executor.cores_free) for executor in self._with_room()])
-        return 1.0 - self._free_cores / cores if cores else 1.0
+        if self.free_cores is None:
+            self.free_cores = sum([max(0.0, executor.cores_free) for executor in self._with_room()])
+        return 1.0 - self.free_cores / cores if cores else 1.0
 
     # --- what the core does between two wishes -------------------------------------------------------
 
     def took(self, executor: ExecutorRecord, before: float) -> None:
-        """An executor was given something; `before`: the cores of it that were free."""
-        if self._free_cores is not None:
-            after = executor.cores_free if executor.id in self._state.open_executors else 0.0
-            self._free_cores += max(0.0, after) - max(0.0, before)
+        """An executor was given something, and it is known what is free; `before`: the cores of it that were."""
+        assert self.free_cores is not None
+        after = executor.cores_free if executor.id in self._state.open_executors else 0.0
+        self.free_cores += max(0.0, after) - max(0.0, before)
 
     def take_like(self, record: TaskRecord, most: int) -> list[TaskRecord]:
         """The ready work that comes after a loose task, as long as it is of the same template and needs."""
@@ -490,8 +489,7 @@ class StateDataView:
         unit: Unit = task  # type: ignore[assignment] # what a policy sees as a task is a unit
         affinity, state = self._affinity, self._state
         place = affinity.place_of(state.executors[executor.id])
-        could_run = partial(self._could_ever_run, unit)
-        return affinity.soonest_cost(unit, place, rate, state.now, latest, could_run=could_run)
+        return affinity.soonest_cost(unit, place, rate, state.now, latest, could_run=self._could_ever_run)
 
     def where_most_is(self, task: DataTask) -> ExecutorView | None:
         """An executor that would take a task now, where most of its input is of all places that could ever run it."""

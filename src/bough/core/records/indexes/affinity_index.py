@@ -815,7 +815,7 @@ class AffinityIndex:
         now: Seconds,
         latest: Seconds,
         *,
-        could_run: Callable[[HostRecord], bool] | None = None,
+        could_run: Callable[[Unit, HostRecord], bool] | None = None,
     ) -> float:
         """The least of the time until a holder may ask for work, up to `latest`, and `rate` for all it has not.
 
@@ -833,7 +833,7 @@ class AffinityIndex:
         for host, here in scores.items():
             when = soon[host]
             cost = (total - here) * rate + (when - now if when > now else 0.0)
-            if cost < least and (could_run is None or ((one := by_number[host]) is not None and could_run(one))):
+            if cost < least and (could_run is None or ((one := by_number[host]) is not None and could_run(unit, one))):
                 least = cost
         if own_time is not None:
             soon[own] = own_time

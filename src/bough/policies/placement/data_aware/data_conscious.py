@@ -80,8 +80,8 @@ class DataConscious(msgspec.Struct, frozen=True):
                 if not data.has_room(executor):
                     break
             else:
-                if next(data.waiting(), None) is None:
-                    break
+                if view.data is None:
+                    break  # nothing waits any more
         yield from plain_first(view)
 
     def _best(self, view: View, data: DataView, executor: ExecutorView, others: Others) -> DataTask | None:
@@ -98,10 +98,12 @@ class DataConscious(msgspec.Struct, frozen=True):
     def _best_here(self, view: View, data: DataView, executor: ExecutorView, others: Others) -> DataTask | None:
         """The best of some tasks that have data where an executor is."""
         found = data.some_here(executor, _LOCAL, unchecked=True)
-        best = self._cheapest(view, data, executor, others, found)
-        chosen = [best] if best is not None else [match.task for match in found]
-        if all(data.could_go(task, executor) for task in chosen):
-            return best
+        best = self._cheapest(view, data, executor, others, found) if found else None
+        if best is not None:
+            if data.could_go(best, executor):
+                return best
+        elif not found or all(data.could_go(match.task, executor) for match in found):
+            return None
         return self._cheapest(view, data, executor, others, data.some_here(executor, _LOCAL))
 
     def _cheapest(

@@ -79,8 +79,8 @@ class StorageAffinity(msgspec.Struct, frozen=True):
             task = self._next_task(data, executor) if data.has_room(executor) else None
             if task is not None:
                 yield from ties.serve(task, executor)
-            elif next(data.waiting(), None) is None:
-                break
+            elif view.data is None:
+                break  # nothing waits any more
             else:
                 _drop(sites, name, executor)
         yield from while_room(view)
