@@ -86,7 +86,8 @@ def fetch(url: str, path: str, most: int = 1 << 62) -> RemoteFile:
     """Bring what is at a URL to a path; while it comes it has a hidden name beside that.
 
     What is returned is what the URL told before, by which it is known the next time; the mark is empty if the file
-    changed meanwhile, twice. `most`: bytes of a file that does not say how many it has. OSError when the disk is full.
+    changed meanwhile, twice. `most`: bytes of a file that does not say how many it has. OSError when the disk is full,
+    and when somebody removes what has come, or its folder.
     """
     hidden = os.path.join(os.path.dirname(path), f".{os.getpid()}-{os.urandom(4).hex()}.part")
     changes = 0
@@ -107,7 +108,7 @@ def fetch(url: str, path: str, most: int = 1 << 62) -> RemoteFile:
         return found
 
     try:
-        return _trying(url, bring)
+        return _trying(url, bring, hidden)
     finally:
         with contextlib.suppress(OSError):
             os.unlink(hidden)
@@ -240,8 +241,8 @@ def _webdav(url: str) -> tuple[Any, str]:
     return WebdavFileSystem(f"{_WEBDAV[protocol]}://{host}", **settings), place
 
 
-def _trying(url: str, work: Callable[[], T]) -> T:
-    """Do it, and again if that may help."""
+def _trying(url: str, work: Callable[[], T], hidden: str = "") -> T:
+    """Do it, and again if that may help. `hidden`: a file here to which it is written."""
     pause = _FIRST_PAUSE
     for left in reversed(range(_TRIES)):
         try:
@@ -249,7 +250,7 @@ def _trying(url: str, work: Callable[[], T]) -> T:
         except UserError:
             raise
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in _FULL:
+            if isinstance(error, OSError) and (error.errno in _FULL or (hidden and error.filename == hidden)):
                 raise
             found = error if isinstance(error, SiteError) else _site_error(url, error)
             if not found.transient or not left:

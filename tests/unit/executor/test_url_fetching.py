@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import queue
+import shutil
 import threading
 from hashlib import blake2b
 from pathlib import Path
@@ -82,6 +83,33 @@ def test_whatever_a_server_says_of_a_file_can_be_told(
     assert from_transfers_frames().feed(frame(seen)) == [seen]
     assert (seen.size, seen.error) == (size if size == 4 else -1, "")
     assert fetching.fetched(FetchUrl(2, url))[0].mark == seen.mark
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("times", [1, 9])
+def test_what_is_removed_while_it_comes_is_fetched_again_a_few_times(
+    tmp_path: Path, cache: HostCache, monkeypatch: pytest.MonkeyPatch, when: str, times: int
+) -> None:
+    (tmp_path / "f.txt").write_bytes(b"data")
+    get, gone = remote_files._get, list[str]()
+
+    def get_and_remove(url: str, hidden: str, size: int, most: int) -> None:
+        if when == "after":
+            get(url, hidden, size, most)
+        if len(gone) < times:
+            gone.append(hidden)
+            shutil.rmtree(cache.folder)
+        if when == "before":
+            get(url, hidden, size, most)
+
+    monkeypatch.setattr(remote_files, "_get", get_and_remove)
+    came, _ = UrlFetching(cache).fetched(FetchUrl(1, f"file://{tmp_path}/f.txt"))
+    if times == 1:
+        assert (came.error, came.digest) == ("", digest_of(b"data"))
+        assert cache.has(came.digest, 4)
+    else:
+        assert came.of_site  # it is there, and another host may keep it
+        assert len(gone) == 4
 
 
 def test_what_is_bigger_than_the_cache_is_its_readers_alone(tmp_path: Path, cache: HostCache) -> None:

@@ -26,6 +26,7 @@ from bough.movers.remote_files import RemoteFile, can_move, is_local
 
 _LOOKS: Final = 16  # at once; a server elsewhere that does not answer has one for minutes
 _FETCHES: Final = 16
+_REMOVED: Final = 3  # times that something is fetched again which somebody has removed while it came
 _EARLY: Final = 4  # looks and fetches at once for which no task waits
 
 
@@ -78,21 +79,25 @@ class UrlFetching:
 
     def fetched(self, order: FetchUrl) -> tuple[UrlFetched, bool]:
         """Fetch what is at a URL; and whether the cache had not had it."""
-        hidden = ""
-        try:
-            hidden = self._cache.new_file()
-            found = self._bring(order.url, hidden)
-            is_folder = bool(site_file(order.url)[0]) and site_storage.is_folder(order.url)
-            digest, size = digest_of(hidden), os.stat(hidden).st_size
-            is_new = self._cache.take_in(hidden, digest, size)
-            mark = _mark(order.url, found)
-            self._marks.note(mark, digest, size)
-        except Exception as error:  # noqa: BLE001 -- whatever it is, the task must be told
-            with contextlib.suppress(OSError):
-                os.unlink(hidden)
-            full = isinstance(error, OSError) and is_full(error)
-            return UrlFetched(order.number, error=_text(error), of_site=_is_of_site(error), full=full), False
-        return UrlFetched(order.number, digest, size, mark, folder=is_folder), is_new
+        for left in reversed(range(_REMOVED + 1)):
+            hidden = ""
+            try:
+                hidden = self._cache.new_file()
+                found = self._bring(order.url, hidden)
+                is_folder = bool(site_file(order.url)[0]) and site_storage.is_folder(order.url)
+                digest, size = digest_of(hidden), os.stat(hidden).st_size
+                is_new = self._cache.take_in(hidden, digest, size)
+                mark = _mark(order.url, found)
+                self._marks.note(mark, digest, size)
+            except Exception as error:  # noqa: BLE001 -- whatever it is, the task must be told
+                with contextlib.suppress(OSError):
+                    os.unlink(hidden)
+                if left and isinstance(error, FileNotFoundError):
+                    continue
+                full = isinstance(error, OSError) and is_full(error)
+                return UrlFetched(order.number, error=_text(error), of_site=_is_of_site(error), full=full), False
+            return UrlFetched(order.number, digest, size, mark, folder=is_folder), is_new
+        raise AssertionError("the last try returns")
 
     def _bring(self, url: str, hidden: str) -> RemoteFile:
         fetch = _mover(url).fetch
