@@ -108,6 +108,40 @@ def test_big_arrays_are_read_only_everywhere_and_small_ones_are_not(session: bou
     assert session.submit(made, 1, 1000).result().flags.writeable
 
 
+class Reused:
+    """One array that every call in a worker fills and returns, and a list that grows."""
+
+    array: Any = None
+    seen: list[int]
+
+
+def refilled(number: Any, size: int) -> Any:
+    if not isinstance(number, int):  # what the call before returned
+        number = int(number[0][0]) + 1
+    if Reused.array is None or len(Reused.array) != size:
+        Reused.array, Reused.seen = np.zeros(size, dtype=np.uint8), []
+    Reused.array[:] = number
+    Reused.seen.append(number)
+    return Reused.array, Reused.seen
+
+
+@pytest.mark.parametrize("size", [4, SIZE])
+def test_a_result_is_what_its_call_returned_though_later_calls_change_the_same_objects(
+    tmp_path: Path, size: int
+) -> None:
+    with bough.Session(cores=1, store=tmp_path / "store", preload=False) as session:
+        loose = [session.submit(refilled, number, size) for number in range(12)]
+        chained = [session.submit(refilled, 20, size)]
+        for _ in range(5):
+            chained.append(session.submit(refilled, chained[-1], size))
+        mapped = session.map(refilled, range(30, 42), [size] * 12)
+        swept = session.sweep(refilled, bough.product(number=range(50, 62)), size=size)
+        found = [*(task.result() for task in loose), *(task.result() for task in chained), *mapped, *swept.results()]
+    right = [*range(12), *range(20, 26), *range(30, 42), *range(50, 62)]
+    assert [(int(array.min()), int(array.max())) for array, _ in found] == [(number, number) for number in right]
+    assert [seen[-1] for _, seen in found] == right
+
+
 def chain(x: Any) -> Any:
     return x + np.uint8(1)
 
@@ -195,15 +229,28 @@ import bough
 class Named:
     count = 1
 
+class Grown:
+    only = None
+    def __init__(self):
+        self.numbers = []
+
+def grown(number):
+    Grown.only = Grown.only or Grown()
+    Grown.only.numbers.append(number)
+    return Grown.only
+
 with bough.Session(cores=1, store=sys.argv[1], preload=False) as s:
     shared = s.share(Named())
     Named.count = 2
     assert type(shared.value) is Named
     assert Named.count == 2
+    found = [*s.map(grown, range(20)), *[task.result() for task in [s.submit(grown, number) for number in range(20)]]]
+    assert {type(one) for one in found} == {Grown}
+    assert [one.numbers[-1] for one in found] == [*range(20), *range(20)]
 """
 
 
-def test_a_look_at_a_shared_value_changes_no_class_of_the_script(tmp_path: Path) -> None:
+def test_objects_of_the_script_s_own_classes_are_what_they_were(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(CLASSES)
     subprocess.run([sys.executable, "script.py", str(tmp_path / "store")], cwd=tmp_path, check=True)
 

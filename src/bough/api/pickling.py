@@ -36,7 +36,7 @@ from bough.errors import BoughError, InvalidWorkload, NotPicklable, SiteError
 from bough.model.blobs import blob_id
 from bough.model.ids import BlobId, MemoKey
 from bough.model.packed_values import dumps_times, holds_times, split
-from bough.model.refs import FormerUnpickler, load_pickle
+from bough.model.refs import NESTED, FormerUnpickler, load_pickle
 from bough.model.tasks import Page
 from bough.movers.value_files import joined_apart, left_unread, names_files
 
@@ -131,6 +131,8 @@ class _Unpickler(FormerUnpickler):
                 return lambda *args: self._class(inside._make_skeleton_enum, args, args[5])
             if name == "_class_setstate":
                 return self._set_state
+        if (module, name) == NESTED:
+            return loads
         return super().find_class(module, name)
 
     def _class(self, make: Callable[..., type], args: tuple[Any, ...], tracker: object) -> type:

@@ -44,6 +44,9 @@ FORMER: Final = {
 }
 
 
+NESTED: Final = (pickle.loads.__module__, pickle.loads.__name__)  # what reads a pickle in a pickle
+
+
 class Ref:
     """Stands for the n-th input value in pickled arguments until a worker puts it in."""
 
@@ -131,10 +134,12 @@ def unpack_call(packed: Any, values: Sequence[Any]) -> Call:
 
 
 class FormerUnpickler(pickle.Unpickler):
-    """Reads pickles of earlier versions, which name modules as they were called then."""
+    """Reads pickles of earlier versions, which name modules as they were called then; also a pickle in a pickle."""
 
     def find_class(self, module: str, name: str) -> Any:
         """See `pickle.Unpickler`."""
+        if (module, name) == NESTED:
+            return load_pickle
         return super().find_class(FORMER.get(module, module), name)
 
 

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from bough import private
+from bough.api.futures.task import Task
+from bough.api.futures.task_registry import TaskRegistry
 from bough.api.memo.digests import argument_digest
 from bough.api.pickling import make_pages, pack_arguments
 from bough.api.values import argument_values, value_identities
@@ -23,10 +25,13 @@ from bough.api.values.packing import Packing, Shared
 from bough.api.values.remote_values import RemoteValues
 from bough.errors import BadValue, SessionClosed
 from bough.model.files import value_digest, value_path
+from bough.model.ids import RecordId
+from bough.model.outcomes import Cause, Failure
 from bough.model.packed_values import APART
 from bough.model.refs import load_pickle, unpack_call
 from bough.movers.value_files import forget_recent
 from bough.movers.value_places import MEMORY, VALUES, VARIABLE, value_memory
+from bough.wire.client_messages import TasksFailed
 
 pytestmark = pytest.mark.skipif(not os.path.isdir(MEMORY), reason="this machine has no /dev/shm")
 np = pytest.importorskip("numpy")
@@ -437,3 +442,17 @@ def test_an_array_that_exists_only_while_it_is_pickled_counts_by_its_content(val
     assert len(set(digests)) == 4
     assert None not in digests
     assert key(1, 2) == digests[0]
+
+
+def test_a_call_that_is_cancelled_elsewhere_needs_its_buffers_no_more(values: ArgumentValues) -> None:
+    registry = TaskRegistry()
+    registry.values = values
+    registry.progress.set_root(1)
+    registry.progress.added(1, 1)
+    registry.tasks[3] = task = Task(registry, 3, "f", 1)
+    kept = values.keep(array(1).data)
+    values.hold(3, 0, 1, [kept])
+    values.let_go([kept])
+    registry.on_messages([TasksFailed(RecordId(3), 0, 1, 1, Failure(Cause.CANCELLED, "cancelled"))])
+    assert task.cancelled()
+    until(lambda: kept.is_gone)

@@ -197,6 +197,8 @@ class TaskRegistry:
     def _cancelled(self, message: TasksFailed) -> None:
         """It was cancelled elsewhere: by `bough cancel`, or with its group."""
         self._handled.add(message.record)
+        if self.values is not None:
+            self.values.succeeded(message.record, message.start, message.stop)
         task = self.tasks.pop(message.record, None)
         if task is not None:
             self.progress.moved(task.group, task._state == RUNNING, _S.CANCELLED, 1)

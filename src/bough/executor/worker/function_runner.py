@@ -35,6 +35,7 @@ from bough.model.checkpoints import VARIABLE
 from bough.model.events.news import WorkReturned
 from bough.model.ids import SpanId
 from bough.model.outcomes import Detail, Failure, ResultFile, Staged, Stream
+from bough.model.refs import SIMPLE
 from bough.movers.kept_maps import kept_maps
 from bough.movers.value_files import forget_recent
 from bough.wire.executor_messages import RunSpan
@@ -146,8 +147,8 @@ class FunctionRunner:
             self._run_all(function, calls, progress, run.start)
 
     def _run_all(self, function: Any, calls: list[Any], progress: SpanProgress, index: int) -> None:
-        """The fast path: nothing per element but the call, the clock and two looks."""
-        cells, append, clock = self._cells, progress.results.append, time.perf_counter
+        """The fast path: nothing per element but the call, the clock and three looks."""
+        cells, append, add, clock = self._cells, progress.results.append, self._reports.add, time.perf_counter
         wrote = self._streams.wrote
         last = calls.pop()
         progress.calls = calls
@@ -159,8 +160,11 @@ class FunctionRunner:
             else:
                 if wrote[0]:
                     self._printed(index, progress)
-                append(value)  # from here on it may be told
-                progress.done_at = clock()
+                if type(value) in SIMPLE:
+                    append(value)  # from here on it may be told
+                    progress.done_at = clock()
+                else:
+                    add(progress, value)
             index += 1
             cells[INDEX] = index  # before the next is taken, see `worker_channel`
         if progress.is_cut:
@@ -218,7 +222,7 @@ class FunctionRunner:
 
     def _run_chain(self, function: Any, item: Any, progress: SpanProgress, run: RunSpan) -> None:
         """Tasks each of which takes the value of the one before; behind one that fails all are given back."""
-        cells, append, clock = self._cells, progress.results.append, time.perf_counter
+        cells, append, add, clock = self._cells, progress.results.append, self._reports.add, time.perf_counter
         wrote = self._streams.wrote
         for index in range(run.start, run.stop - 1):
             cells[INDEX] = index
@@ -229,8 +233,11 @@ class FunctionRunner:
                 break
             if wrote[0] or index in self._staged:
                 self._printed(index, progress)
-            append(value)
-            progress.done_at = clock()
+            if type(value) in SIMPLE:
+                append(value)
+                progress.done_at = clock()
+            else:
+                add(progress, value)
             try:
                 item = link(run.batch[index][1], value)
             except BaseException as error:  # noqa: BLE001 -- unpickling runs the user's code

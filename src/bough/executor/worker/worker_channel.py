@@ -29,7 +29,7 @@ from bough.executor.host.devices import WorkerDevices
 from bough.executor.host.disk_space_wait import GivenUp, SpaceWait
 from bough.executor.host.processes import die
 from bough.executor.worker.output_streams import Streams
-from bough.executor.worker.serialisation import Blobs, Packed, pack_parts, pack_results
+from bough.executor.worker.serialisation import Blobs, Packed, is_fixed, pack_parts, pack_results, settled
 from bough.executor.worker_protocol import (
     GROUP,
     INDEX,
@@ -204,6 +204,15 @@ class WorkerReports:
             self._gather()
             self.progress = None
             self._news.append(news)
+
+    def add(self, progress: SpanProgress, value: object) -> None:
+        """An element returned something that those after it may change."""
+        found = value if is_fixed(value) else settled(value)
+        progress.results.append(value if found is None else found)
+        progress.done_at = time.perf_counter()
+        if found is None:
+            with self:
+                self._gather()
 
     def give_back_rest(self, start: int) -> None:
         """The span of functions was cut, and this is how far it came: say so if that was not certain before."""
