@@ -429,7 +429,7 @@ class CommandRunner:
         if self._watched is not None or self._cells[LATE] == number:
             self._hear_verdict(number, index)
         out, err = self._streams.take()
-        failure = self._judge(status, outputs) if status or outputs or waiting.end or self._urls else None
+        failure = self._judge(status, outputs, sandbox) if status or outputs or waiting.end or self._urls else None
         if failure:
             failure = self._as_meant(run, failure, sandbox, outputs, self._streams.error_tail(err))
         out, err = self._keep_streams(number, run, index, out, err)
@@ -654,20 +654,24 @@ class CommandRunner:
             return pid
         raise Unstartable(f"the program {argv[0]!r} cannot be started: it is no program")
 
-    def _judge(self, status: int, outputs: Outputs | None) -> Failure | None:
-        if self.waiting.end:
-            verdict = self.waiting.end.verdict
-            if not isinstance(verdict, EndedEarly):
-                return verdict
-            missing = self._missing(outputs)
-            text = f"{verdict.ended_by}; it had not written its output {', '.join(missing)} by then"
-            return Failure(Cause.MISSING_OUTPUT, text) if missing else None
-        if status:
+    def _judge(self, status: int, outputs: Outputs | None, sandbox: Sandbox | None) -> Failure | None:
+        verdict = self.waiting.end.verdict if self.waiting.end else None
+        if self.waiting.end and not isinstance(verdict, EndedEarly):
+            return verdict
+        if status and not self.waiting.end:
             return failure_of(status, outputs.full_folder() if outputs else "")
-        missing = self._missing(outputs)
-        if missing:
-            return Failure(Cause.MISSING_OUTPUT, f"did not write its output {', '.join(missing)}", exit_code=0)
-        return None
+        try:
+            missing = self._missing(outputs)
+        except OSError as error:
+            if sandbox and is_full(error):
+                return Failure(Cause.NO_SPACE, str(error.strerror))
+            return Failure(Cause.MISSING_OUTPUT, f"what it made cannot be got from its playpen: {error}", exit_code=0)
+        if not missing:
+            return None
+        if isinstance(verdict, EndedEarly):
+            text = f"{verdict.ended_by}; it had not written its output {', '.join(missing)} by then"
+            return Failure(Cause.MISSING_OUTPUT, text)
+        return Failure(Cause.MISSING_OUTPUT, f"did not write its output {', '.join(missing)}", exit_code=0)
 
     def _moved_files(self, sandbox: Sandbox | None) -> Mapping[str, str]:
         """Files that lie elsewhere than the command's text says."""
