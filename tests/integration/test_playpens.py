@@ -93,6 +93,9 @@ def test_what_cannot_be_got_fails_its_task_alone(s: bough.Session, here: Path) -
     with pytest.raises(TaskFailed, match=r"what it made cannot be got from its playpen: .*hits` is a named pipe"):
         pipe.result(60)
     assert pipe.attempts == 1
+    folder = s.command("mkdir hits; mkfifo hits/in", get={"hits": "results/folder"})
+    with pytest.raises(TaskFailed, match=r"got from its playpen: `[^`]*hits/in` is a named pipe on"):
+        folder.result(60)
     assert not list(here.glob("results/.bough*"))
 
 

@@ -665,7 +665,10 @@ class CommandRunner:
         except OSError as error:
             if sandbox and is_full(error):
                 return Failure(Cause.NO_SPACE, str(error.strerror))
-            return Failure(Cause.MISSING_OUTPUT, f"what it made cannot be got from its playpen: {error}", exit_code=0)
+            from bough.executor.files.command_files.playpen import why_not
+
+            why = f"what it made cannot be got from its playpen: {why_not(error)}"
+            return Failure(Cause.MISSING_OUTPUT, why, exit_code=0)
         if not missing:
             return None
         if isinstance(verdict, EndedEarly):
