@@ -246,7 +246,8 @@ class CommandRunner:
         if settings.environment:  # few commands have one
             from bough.executor.files.command_files.host_folders import host_folder, unpacked_environment
 
-            archive = self._contents.get(settings.environment, settings.environment)
+            contents = self._contents if self._urls is None else {**self._contents, **self._urls.contents}
+            archive = contents.get(settings.environment, settings.environment)
             try:
                 self._unpacked = unpacked_environment(host_folder(folder), archive)
             except (BoughError, OSError) as error:
