@@ -188,6 +188,19 @@ def test_sweeps_and_feeds_declare_files_beside_their_text(s: bough.Session, here
     assert (here / "b.fed").read_text() == "b\n"
 
 
+@pytest.mark.parametrize("group", ["", "group=all "])
+def test_lines_that_read_in_a_folder_wait_for_the_line_that_makes_it(here: Path, group: str) -> None:
+    from bough.cli.main import main
+
+    lines = [
+        f"last: {group}in=made/a,made/deep/b out=c :: cat made/a made/deep/b > c",
+        f"first: {group}out=made/ :: sleep 0.3; mkdir -p made/deep; echo a > made/a; echo b > made/deep/b",
+    ]
+    (here / "list").write_text("\n".join([f"{group}pipeline=no ::" if group else "", *lines]))
+    assert main(["run", "list"]) == 0
+    assert (here / "c").read_text() == "a\nb\n"
+
+
 def test_a_flat_list_declares_patterns(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from bough.cli.main import main
 

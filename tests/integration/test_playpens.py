@@ -88,6 +88,17 @@ def test_what_is_not_there_to_be_got_fails_and_what_failed_brings_nothing(s: bou
     assert left_in(here) == []
 
 
+def test_what_cannot_be_got_fails_its_task_alone(s: bough.Session, here: Path) -> None:
+    pipe = s.command("mkfifo hits", get={"hits": "results/pipe"})
+    with pytest.raises(TaskFailed, match=r"what it made cannot be got from its playpen: .*hits` is a named pipe"):
+        pipe.result(60)
+    assert pipe.attempts == 1
+    folder = s.command("mkdir hits; mkfifo hits/in", get={"hits": "results/folder"})
+    with pytest.raises(TaskFailed, match=r"got from its playpen: `[^`]*hits/in` is a named pipe on"):
+        folder.result(60)
+    assert not list(here.glob("results/.bough*"))
+
+
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "", "a\0b", "x" * 10_000, "$STORAGE/../x", "$PLAYPEN/.."])
 def test_names_that_leave_the_playpen_are_refused(here: Path, name: str) -> None:
     (here / "a").write_text("a")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
+import tarfile
 import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -19,6 +21,7 @@ from bough.cli.main import main
 from bough.errors import BadValue, InvalidWorkload, SiteError, TaskFailed
 from bough.movers import remote_files
 
+TOOL = b"#!/bin/sh\necho $0\n"
 NEEDED = ("fsspec", "s3fs", "moto", "pyftpdlib", "wsgidav", "paramiko", "webdav4")
 pytestmark = [
     pytest.mark.skipif(
@@ -142,6 +145,29 @@ def test_a_command_reads_and_writes_urls(servers: UrlServers, here: Path) -> Non
     assert sorted(os.listdir(here)) == [".bough", "local.txt"]
 
 
+def packed_tool(path: Path) -> bytes:
+    """The archive of an environment with one program."""
+    with tarfile.open(path, "w:gz") as tar:
+        member = tarfile.TarInfo("bin/tool")
+        member.size, member.mode = len(TOOL), 0o755
+        tar.addfile(member, io.BytesIO(TOOL))
+    return path.read_bytes()
+
+
+def test_an_environment_at_a_url_is_unpacked_once(servers: UrlServers, here: Path, tmp_path: Path) -> None:
+    archive = write(servers, "s3", "env.tar.gz", packed_tool(tmp_path / "env.tar.gz"), here)
+    with bough.Session(name="environments", cores=2) as s:
+        loose = [s.command("tool", environment=archive), s.command("tool {n}", n=1, environment=archive)]
+        swept = s.sweep("tool {n}", bough.tie(n=[1, 2]), environment=archive)
+        fed = s.feed("tool {n}", [{"n": 1}], environment=archive)
+        places = {task.result(60).stdout for task in (*loose, *swept.tasks(), fed[0])}
+        assert len(places) == 1
+        assert places.pop().endswith("/bin/tool\n")
+        gone = s.command("tool", environment=f"{servers.urls['s3']}/gone.tar.gz")
+        with pytest.raises(TaskFailed, match=r"gone\.tar\.gz is not there"):
+            gone.result(60)
+
+
 def test_feeds_and_lists_have_files_at_urls(servers: UrlServers, here: Path) -> None:
     urls = [write(servers, "s3", f"fed{n}.txt", f"{n}\n".encode(), here) for n in (1, 2)]
     with bough.Session(name="fed", cores=2) as s:
@@ -222,18 +248,20 @@ def test_an_executor_that_sees_nothing_has_urls_brought(
     service.hidden = (here,)
     source = write(servers, "s3", f"{who}.txt", b"b\na\n", here)
     target = f"{servers.urls['ftp']}/{who}.out"
+    archive = write(servers, "s3", f"{who}.tar.gz", packed_tool(tmp_path / "env.tar.gz"), here)
     try:
         service.start()
         if who == "server":  # the executor has no fsspec
             blind = tmp_path / "blind/fsspec"
             blind.mkdir(parents=True)
             (blind / "__init__.py").write_text("raise ImportError('hidden')\n")
-            service.environment["PYTHONPATH"] = str(blind.parent)
+            service.environment["PYTHONPATH"] = os.pathsep.join([str(blind.parent), os.environ.get("PYTHONPATH", "")])
         service.far_executor("one")
         (here / "local.txt").write_text("l\n")
         with open_session(service, who) as s:
             a = s.command("cat {x:r} {y:r} > {o:w}; basename {x:r}", x=source, y="local.txt", o="out.txt")
             assert a.result(60).stdout == f"{who}.txt\n"
+            assert s.command("tool", environment=archive).result(60).stdout.endswith("/bin/tool\n")
             if who == "executor":
                 b = s.sweep("sort {x:r} > {o:w}; echo {n}", bough.tie(n=[1]), x=source, o=target)
                 b.wait_all()
@@ -257,6 +285,7 @@ def test_a_file_of_a_site_is_used_where_it_lies(here: Path, tmp_path: Path, monk
     storage = tmp_path / "storage"
     storage.mkdir()
     (storage / "genome.fa").write_text("genome\n")
+    packed_tool(storage / "env.tar.gz")
     try:
         service.start()
         service.executor("--site", "beta")
@@ -274,6 +303,9 @@ def test_a_file_of_a_site_is_used_where_it_lies(here: Path, tmp_path: Path, monk
             assert text == "genome"
             assert os.path.basename(where) == "genome.fa"
             assert not where.startswith(str(storage))
+            for site in ("alpha", "beta"):
+                tool = s.command("tool", environment=f"alpha:{storage}/env.tar.gz", sites=[site])
+                assert tool.result(60).stdout.endswith("/bin/tool\n")
             gone = s.command("cat {x:r}", x=f"alpha:{storage}/gone")
             with pytest.raises(TaskFailed, match=r"storage/gone is not there at alpha"):
                 gone.result(60)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from bough.analysis.recorded_workloads import workload_of
-from bough.describe.plan import Index, Plan, PlanGroup, PlanTask, Where, file_path, file_writers, join
+from bough.describe.plan import Index, Plan, PlanGroup, PlanTask, Where, file_path, file_writers, join, made_place
 from bough.describe.task_graph import of_plan
 from bough.errors import UserError
 from bough.model.ids import Seconds
@@ -128,9 +128,9 @@ class _Graph:
         writers = file_writers(self.tasks)
         for task in self.tasks if writers else ():
             for path in task.reads:
-                maker = writers.get(file_path(task, path))
-                if maker is not None:
-                    self.before[self.task_node[id(task)]].append(self.task_node[id(self.tasks[maker])])
+                place = made_place(file_path(task, path), writers)
+                if place and self.tasks[writers[place]] is not task:
+                    self.before[self.task_node[id(task)]].append(self.task_node[id(self.tasks[writers[place]])])
 
     def ancestors(self) -> list[int]:
         """By node: a number with a bit for each node that comes before it."""

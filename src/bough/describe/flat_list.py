@@ -28,6 +28,7 @@ from bough.describe.plan import (
     Where,
     check_task,
     file_writers,
+    made_place,
     read_amount,
     read_growing,
     read_keep,
@@ -98,8 +99,8 @@ def _waits(tasks: list[FlatTask], named: dict[str, FlatTask], filename: str) -> 
     found: dict[int, list[FlatTask]] = {}
     for task in tasks:
         if task.after or (task.reads and writers):
-            paths = [os.path.abspath(path) for path in task.reads]
-            makers = [tasks[writers[path]] for path in paths if path in writers]
+            places = [made_place(os.path.abspath(path), writers) for path in task.reads]
+            makers = [maker for place in places if place and (maker := tasks[writers[place]]) is not task]
             found[task.line] = [*(named[name] for name in task.after), *makers]
     return found
 
@@ -381,7 +382,8 @@ def flat_steps(tasks: Sequence[FlatTask], file: str) -> list[Step]:
             check_task(said)
             waits = tuple([(For.TASK, numbers[name]) for name in task.after])
             if makers and task.reads:
-                made = [makers[path] for path in map(os.path.abspath, task.reads) if path in makers]
+                places = [made_place(os.path.abspath(path), makers) for path in task.reads]
+                made = [makers[place] for place in places if place]
                 waits = tuple(dict.fromkeys((*waits, *((For.TASK, maker) for maker in made))))
             if task.writes:
                 makers.update((os.path.abspath(path), number) for path in task.writes)

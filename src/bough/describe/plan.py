@@ -18,7 +18,7 @@ import functools
 import gc
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -42,7 +42,7 @@ from bough.model.bounds import (
     within,
 )
 from bough.model.commands.playpens import check_remote
-from bough.model.files import is_url
+from bough.model.files import is_pattern, is_url
 from bough.model.ids import read_bytes, read_seconds, split_growth
 from bough.model.sites.requirements import RequirementText, read_requirement
 from bough.model.tasks import LATER, Keep
@@ -272,6 +272,14 @@ def file_writers(tasks: Sequence[PlanTask]) -> dict[str, int]:
     return found
 
 
+def made_place(path: str, made: Container[str]) -> str:
+    """A file that tasks make, or the folder above it that one of them makes; empty: neither is made."""
+    place = path
+    while place and place not in made:
+        place = "" if is_url(place) or is_pattern(path) else place.rpartition("/")[0]
+    return place
+
+
 def file_path(task: PlanTask, path: str) -> str:
     """A declared file's absolute path."""
     return path if is_url(path) else os.path.normpath(os.path.join(os.getcwd(), task.cwd, path))
@@ -379,9 +387,10 @@ def with_explicit_order(plan: Plan) -> Plan:
     taken = {task.name for task in tasks} | {path for path, _ in plan.walk()}
     for task in tasks:
         for path in (file_path(task, path) for path in task.reads):
-            if path not in writers:
+            place = made_place(path, writers)
+            maker = tasks[writers[place]] if place else task
+            if maker is task:
                 continue
-            maker = tasks[writers[path]]
             if not maker.name:
                 maker.name = _free_name(os.path.basename(path), taken)
                 taken.add(maker.name)

@@ -21,6 +21,7 @@ from bough.describe.plan import (
     file_path,
     file_writers,
     join,
+    made_place,
     without_gc,
 )
 from bough.errors import InvalidWorkload
@@ -135,9 +136,10 @@ class _Lowering:
         writers = file_writers(self.tasks)
         found: dict[int, list[int]] = {}
         for at, task in enumerate(self.tasks) if writers else ():
-            makers = [writers[path] for path in (file_path(task, path) for path in task.reads) if path in writers]
+            places = [made_place(file_path(task, path), writers) for path in task.reads]
+            makers = dict.fromkeys(maker for place in places if place and (maker := writers[place]) != at)
             if makers:
-                found[at] = list(dict.fromkeys(makers))
+                found[at] = list(makers)
         return found
 
     def _lay_out(self, path: str, group: PlanGroup) -> None:

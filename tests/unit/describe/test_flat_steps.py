@@ -13,6 +13,7 @@ LISTS = {
     "plain": "echo a\n# a comment\necho b | sort\n\n:: echo c :: d\n",
     "named": "a: cores=2 memory=4GB :: ./a\nb: after=a timeout=1h retries=2 :: ./b\nafter=a,b :: ./c\n",
     "used before it is there": "last: after=one,two :: ./last\ntwo: after=one :: ./second\none: :: ./first\n",
+    "in a folder that is made": "in=d/1 out=e :: ./u\nin=e/f,d/* :: ./w\nz: out=d/ :: ./z\n",
     "continued": "sort \\\n  in.txt\nb: after=c :: two \\\n words\nc: :: ./c\n",
 }
 

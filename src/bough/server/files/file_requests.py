@@ -451,7 +451,8 @@ class FileRequests:
             if made is None and not os.path.lexists(path):
                 raise InputLost("it is lost, and being made again")
         if not self._permissions.sees_directory_of(task.run):
-            raise UserError("it was not sent to the server, which does not see the submitter's directory")
+            why = "it was not sent to the server, which does not see the submitter's directory"
+            raise UserError(f"{why}; of a folder that a task makes it has the whole: declare the folder")
         try:
             digest, _ = await self._files.bring_in(path)
         except FileNotFoundError:

@@ -143,7 +143,7 @@ class CommandPlan:
 
     def template(self, settings: CommandSettings) -> CommandTemplate:
         """The template of a loose command; loops submit the same one again and again, so it is kept."""
-        late = any(map(_has_url, self.values.values()))
+        late = is_url(settings.environment) or any(map(_has_url, self.values.values()))
         fixed = (settings.cwd, settings.shell, settings.stdin, settings.stdin_path, tuple(settings.env.items()))
         beside = (tuple(self.inputs), tuple(self.outputs), self.verbatim, late)
         around = (settings.setup, settings.container, settings.teardown, settings.environment)
@@ -550,7 +550,7 @@ def plan_command(
     settings = plan.settings(shell, env, stdin, around)
     if inputs is not None or outputs is not None:
         plan.put_files(inputs, outputs)
-    if not parameters and not plan.values:
+    if not parameters and not plan.values and not is_url(settings.environment):
         return PlannedCommand(_without_nul(_verbatim(plan.parts, settings)), plan.text, *plan.needs())
     for name, value in parameters.items():
         plan.put(name, value)
@@ -619,7 +619,7 @@ def plan_sweep(
     if plan.values:  # the same for every row
         rows = Product(None, rows, Tie({name: (value,) for name, value in plan.values.items()}))
     files = (tuple(plan.inputs), tuple(plan.outputs))
-    late = _has_url(list(plan.values.values())) or _space_has_url(space)
+    late = is_url(settings.environment) or _has_url(list(plan.values.values())) or _space_has_url(space)
     late = late or any(_has_url(part) for parts in plan.derived.values() for part in parts)
     derived, moves = in_order(plan.derived), tuple(plan.transfers)
     template = CommandTemplate(settings, plan.parts, rows.names, derived, {}, *files, late=late, transfers=moves)

@@ -29,7 +29,7 @@ from bough.api.submit.command_lines.declared_text import plan_with_files
 from bough.api.submit.command_lines.transfers import check_transfers
 from bough.api.submit.group_table import WatchedGroups
 from bough.api.submit.task_options.options import NO_PLAN, TaskOptions, read_options
-from bough.describe.plan import file_path, without_gc
+from bough.describe.plan import file_path, made_place, without_gc
 from bough.describe.steps import For, Step, What
 from bough.errors import BoughError
 from bough.model.commands.command import CommandSettings, OnClash, Transfer
@@ -144,7 +144,7 @@ def _check_inputs(session: SessionLike, tasks: Sequence[PlanTask]) -> None:
     for task in tasks:
         for path in task.reads:
             whole = file_path(task, path)
-            if is_url(path) or whole in made or os.path.exists(whole) or (is_pattern(path) and expand(whole)):
+            if is_url(path) or made_place(whole, made) or os.path.exists(whole) or (is_pattern(path) and expand(whole)):
                 continue
             if session.files.writer(whole) is None:
                 raise task.where.wrong(f"the input {path} does not exist, and no task makes it (out={path})")

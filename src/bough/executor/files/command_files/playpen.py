@@ -8,6 +8,7 @@ the storage is written, not even through a link.
 
 from __future__ import annotations
 
+import errno
 import filecmp
 import os
 import shutil
@@ -46,8 +47,7 @@ class Playpen:
         except BoughError as error:
             raise Unstartable(f"the playpen cannot be made: {error}", of_site=False) from error
         except OSError as error:
-            what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-            raise Unstartable(f"the playpen cannot be made: {what}") from error
+            raise Unstartable(f"the playpen cannot be made: {why_not(error)}") from error
 
     def _wanted(self, attributes: dict[str, str | float]) -> Iterator[Transfer]:
         """The transfers whose conditions are met here."""
@@ -94,6 +94,11 @@ class Playpen:
         private.remove_tree(self.path)
 
 
+def why_not(error: OSError) -> str:
+    """What went wrong, with the file that it is about."""
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+
+
 def _stays(path: str, root: str) -> bool:
     """Whether something, with all links, is below a folder."""
     return os.path.realpath(path).startswith(os.path.realpath(root) + "/")
@@ -134,6 +139,10 @@ def _copy(source: str, target: str) -> None:
             shutil.copyfile(source, hidden)
             os.chmod(hidden, 0o755 if os.access(source, os.X_OK) else 0o644)
         os.replace(hidden, f"{folder}/{name}")
+    except shutil.Error as error:  # of the files of a folder: it names them all
+        remove(hidden)
+        why = str(error.args[0][0][2])
+        raise OSError(errno.ENOSPC if os.strerror(errno.ENOSPC) in why else errno.EIO, why) from error
     except BaseException:
         remove(hidden)
         raise

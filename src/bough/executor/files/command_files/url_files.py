@@ -58,6 +58,7 @@ class UrlFiles:
                 folder, _, base = path.rpartition("/")
                 self.hidden[slot] = f"{folder}/.bough-{_digest(self._mine)}.{base[-200:]}"
         self.moved: dict[str, str] = {}  # URL -> where it lies here
+        self.contents: dict[str, str] = {}  # URL -> the content in the cache, which is named by its digest
 
     @property
     def wanted(self) -> list[str]:
@@ -100,8 +101,9 @@ class UrlFiles:
             if lies_here(url, self._site):
                 if not os.path.exists(path):
                     raise SiteError(f"{path} is not there at {site}")
-                self.moved[url] = path
+                self.moved[url] = self.contents[url] = path
                 continue
+            self.contents[url] = files[url]
             beside = f"{os.path.dirname(files[url])}/{self._name}"
             if beside not in self._beside:
                 self._beside.add(beside)

@@ -246,7 +246,8 @@ class CommandRunner:
         if settings.environment:  # few commands have one
             from bough.executor.files.command_files.host_folders import host_folder, unpacked_environment
 
-            archive = self._contents.get(settings.environment, settings.environment)
+            contents = self._contents if self._urls is None else {**self._contents, **self._urls.contents}
+            archive = contents.get(settings.environment, settings.environment)
             try:
                 self._unpacked = unpacked_environment(host_folder(folder), archive)
             except (BoughError, OSError) as error:
@@ -429,7 +430,7 @@ class CommandRunner:
         if self._watched is not None or self._cells[LATE] == number:
             self._hear_verdict(number, index)
         out, err = self._streams.take()
-        failure = self._judge(status, outputs) if status or outputs or waiting.end or self._urls else None
+        failure = self._judge(status, outputs, sandbox) if status or outputs or waiting.end or self._urls else None
         if failure:
             failure = self._as_meant(run, failure, sandbox, outputs, self._streams.error_tail(err))
         out, err = self._keep_streams(number, run, index, out, err)
@@ -654,20 +655,27 @@ class CommandRunner:
             return pid
         raise Unstartable(f"the program {argv[0]!r} cannot be started: it is no program")
 
-    def _judge(self, status: int, outputs: Outputs | None) -> Failure | None:
-        if self.waiting.end:
-            verdict = self.waiting.end.verdict
-            if not isinstance(verdict, EndedEarly):
-                return verdict
-            missing = self._missing(outputs)
-            text = f"{verdict.ended_by}; it had not written its output {', '.join(missing)} by then"
-            return Failure(Cause.MISSING_OUTPUT, text) if missing else None
-        if status:
+    def _judge(self, status: int, outputs: Outputs | None, sandbox: Sandbox | None) -> Failure | None:
+        verdict = self.waiting.end.verdict if self.waiting.end else None
+        if self.waiting.end and not isinstance(verdict, EndedEarly):
+            return verdict
+        if status and not self.waiting.end:
             return failure_of(status, outputs.full_folder() if outputs else "")
-        missing = self._missing(outputs)
-        if missing:
-            return Failure(Cause.MISSING_OUTPUT, f"did not write its output {', '.join(missing)}", exit_code=0)
-        return None
+        try:
+            missing = self._missing(outputs)
+        except OSError as error:
+            if sandbox and is_full(error):
+                return Failure(Cause.NO_SPACE, str(error.strerror))
+            from bough.executor.files.command_files.playpen import why_not
+
+            why = f"what it made cannot be got from its playpen: {why_not(error)}"
+            return Failure(Cause.MISSING_OUTPUT, why, exit_code=0)
+        if not missing:
+            return None
+        if isinstance(verdict, EndedEarly):
+            text = f"{verdict.ended_by}; it had not written its output {', '.join(missing)} by then"
+            return Failure(Cause.MISSING_OUTPUT, text)
+        return Failure(Cause.MISSING_OUTPUT, f"did not write its output {', '.join(missing)}", exit_code=0)
 
     def _moved_files(self, sandbox: Sandbox | None) -> Mapping[str, str]:
         """Files that lie elsewhere than the command's text says."""
