@@ -91,6 +91,67 @@ def test_a_message_that_is_not_unicode_costs_no_worker(shared: Session) -> None:
     assert task.attempts == 1
 
 
+# --- what a call does to its arguments ------------------------------------------------------------------
+
+
+def noted(seen: list[int], number: int) -> list[int]:
+    seen.append(number)
+    return seen
+
+
+def grown(seen: list[int]) -> int:
+    seen.append(1)
+    return len(seen)
+
+
+@pytest.mark.parametrize("ways", ["map", "several", "sweep", "feed"])
+def test_what_a_call_does_to_its_arguments_no_other_call_sees(shared: Session, ways: str) -> None:
+    seen: list[int] = []
+    if ways == "map":
+        assert list(shared.map(grown, [seen] * 50)) == [1] * 50
+        return
+    if ways == "several":
+        found = list(shared.map(noted, [seen] * 50, range(50)))
+    elif ways == "sweep":
+        found = shared.sweep(noted, bough.product(seen=[seen], number=range(50))).results()
+    else:
+        found = shared.feed(lambda pair: noted(*pair), ((seen, number) for number in range(50))).results()
+    assert found == [[number] for number in range(50)]
+
+
+def test_objects_of_the_scripts_own_classes_are_the_calls_own(here: Path) -> None:
+    said = run_script(
+        here,
+        """
+        import bough
+
+        class Settings:
+            def __init__(self):
+                self.seeds = []
+
+        def run(settings, seed):
+            settings.seeds.append(seed)
+            assert type(settings) is Settings
+            return settings.seeds, call(seed)
+
+        call = lambda x: x + 1
+
+        def apply(function, number):
+            function.calls = getattr(function, "calls", 0) + 1
+            return function(number)
+
+        with bough.Session(cores=1) as s:
+            settings = Settings()
+            expected = [([n], n + 1) for n in range(20)]
+            assert list(s.map(run, [settings] * 20, range(20))) == expected
+            assert s.sweep(run, bough.product(settings=[settings], seed=range(20))).results() == expected
+            assert list(s.map(apply, [call] * 20, range(20))) == list(range(1, 21))
+        print("own")
+        """,
+    )
+    assert said == "own\n"
+
+
 # --- files of arrays ------------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from bough.executor.reports import are_long
 from bough.executor.worker import current_task
+from bough.executor.worker.call_isolation import with_own_arguments
 from bough.executor.worker.call_text import show_call
 from bough.executor.worker.environment import THREADS, threads_text
 from bough.executor.worker.output_streams import sizes_of
@@ -91,8 +92,11 @@ class FunctionRunner:
             self._called = (function, run.is_array, run.star)
             if not run.is_array:
                 function = _spread(function)
-            elif run.star:
-                function = _starred(function)
+            else:
+                if run.star:
+                    function = _starred(function)
+                if run.table or len(calls) > 1:  # a page is read anew for each span, a table is kept
+                    function = with_own_arguments(function, calls, star=run.star)
             self._run_calls(function, calls, progress, run)
             if self._made and (run.chained or not (run.is_array or run.batch)):
                 self._previous = (run.last, self._made.pop())

@@ -15,12 +15,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import io
 import os
 import pickle
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from types import FunctionType
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -30,7 +27,7 @@ from bough.executor.worker.exception_packing import RemoteTraceback, pack_except
 from bough.model.commands.command import CommandTemplate, decode_template
 from bough.model.ids import BlobId
 from bough.model.outcomes import Cause, Failure, ResultFile, Results
-from bough.model.packed_values import Apart, dumps_times, holds_times, pieces, raw_if_apart
+from bough.model.packed_values import Apart, dumps_times, holds_times, pieces
 from bough.model.refs import SIMPLE, Call, load_pickle, unpack_call
 from bough.movers.result_memory import put_in_memory
 from bough.movers.value_files import names_files, pickle_in, read_value, write_file
@@ -57,6 +54,7 @@ _HERE = os.path.dirname(__file__)
 _OURS = frozenset(  # files whose frames stand around a call
     (
         __file__,
+        os.path.join(_HERE, "call_isolation.py"),
         os.path.join(_HERE, "function_runner.py"),
         os.path.join(_HERE, "prepared_function.py"),
         os.path.join(os.path.dirname(os.path.dirname(_HERE)), "model", "spaces.py"),
@@ -282,86 +280,6 @@ def _packed(value: object, apart: Apart | None) -> bytes:
         apart.buffers.clear()
     packed: bytes = cloudpickle.dumps(value, 5, buffer_callback=take)
     return packed
-
-
-class Settled:
-    """A result as it was when its call returned, pickled: the calls that come after it may change what it was."""
-
-    __slots__ = ("data",)
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
-        return pickle.loads, (self.data,)
-
-
-def is_fixed(value: object) -> bool:
-    """Whether nobody can change a result: some do not need to be pickled at once."""
-    kind = type(value)
-    if kind is tuple:
-        return SIMPLE.issuperset(map(type, value))  # type: ignore[call-overload]
-    return kind in SIMPLE or (kind.__module__ == "numpy" and isinstance(value, sys.modules["numpy"].number))
-
-
-def settled(value: object) -> object:
-    """What stands for a result until it is told. None: it is big, or cannot be pickled, and is to be told at once."""
-    try:
-        data = pickle.dumps(value, 5, buffer_callback=_refuse_big)
-    except _TooBigError:
-        return None
-    except BaseException:  # noqa: BLE001 -- as in `_packed`
-        data = b""
-    if data and b"__main__" not in data:
-        return Settled(data) if len(data) <= SMALL else None
-    try:
-        return _copied_here(value)
-    except BaseException:  # noqa: BLE001 -- as in `pack_results`
-        return None
-
-
-class _TooBigError(Exception):
-    """A buffer is to lie apart."""
-
-
-def _refuse_big(buffer: pickle.PickleBuffer) -> bool:
-    if raw_if_apart(buffer) is not None:
-        raise _TooBigError
-    return True
-
-
-class _HerePickler(pickle.Pickler):
-    """Names classes and functions by their place in a list: what it writes is read in this process."""
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file, 5, buffer_callback=_refuse_big)
-        self.named: list[object] = []
-
-    def persistent_id(self, obj: object) -> int | None:
-        """See `pickle.Pickler`."""
-        if not isinstance(obj, type | FunctionType):
-            return None
-        self.named.append(obj)
-        return len(self.named) - 1
-
-
-class _HereUnpickler(pickle.Unpickler):
-    named: Sequence[object] = ()
-
-    def persistent_load(self, pid: int) -> object:
-        """See `pickle.Unpickler`."""
-        return self.named[pid]
-
-
-def _copied_here(value: object) -> object:
-    """A copy of an object of the script's own classes: these go by value, which is dear, once for many results."""
-    with io.BytesIO() as file:
-        pickler = _HerePickler(file)
-        pickler.dump(value)
-        file.seek(0)
-        unpickler = _HereUnpickler(file)
-        unpickler.named = pickler.named
-        return unpickler.load()
 
 
 def pack_results(

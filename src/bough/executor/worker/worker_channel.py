@@ -28,8 +28,9 @@ import msgspec
 from bough.executor.host.devices import WorkerDevices
 from bough.executor.host.disk_space_wait import GivenUp, SpaceWait
 from bough.executor.host.processes import die
+from bough.executor.worker.call_isolation import is_fixed, settled
 from bough.executor.worker.output_streams import Streams
-from bough.executor.worker.serialisation import Blobs, Packed, is_fixed, pack_parts, pack_results, settled
+from bough.executor.worker.serialisation import Blobs, Packed, pack_parts, pack_results
 from bough.executor.worker_protocol import (
     GROUP,
     INDEX,
