@@ -26,9 +26,8 @@ packages of one heading do not import each other ([](architecture.md) has the ru
 sub-packages by subject. A module's name occurs once in the tree, so that a search for it finds one file; a command
 `bough NAME` is in the module `cli/commands/NAME`.
 
-Not here yet, because they come with later versions: sites with batch systems, the dashboard, and files that executors
-pass to each other. Policies, stores and kinds of sites can be written today: [](../howto/write-a-policy.md),
-[](../howto/write-a-store.md), and `sites/site_kind` with `testing/site_conformance`.
+Not here yet, because it comes with a later version: the dashboard. Policies, stores and kinds of sites of your own:
+[](../howto/write-a-policy.md), [](../howto/write-a-store.md), [](../howto/write-a-site.md).
 """
 
 
