@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -440,6 +441,19 @@ def test_submit_returns_at_once_and_status_log_and_sql_show_it(service: Service,
     assert "greeting" in service.bough("status", "--queue", "default", "--state", "done").stdout
     assert service.bough("explain", f"default:{number}").stdout.startswith(f"task {number} (greeting) is done")
     assert json.loads(service.bough("sql", "--json", "select count(*) as n from tasks").stdout) == [{"n": 5}]
+
+
+@pytest.mark.parametrize("words", [["--into", "my q"], ["--array", "3-4"]])
+def test_submit_that_waited_for_a_failure_says_which_commands_tell_more(
+    service: Service, here: Path, words: list[str]
+) -> None:
+    failed = service.bough("submit", *words, "--wait", "--", "echo bad >&2; exit 3", check=False)
+    why, _, log = failed.stderr.splitlines()[-1].partition("; ")
+    assert why.startswith("why: bough explain ")
+    explained = service.bough(*shlex.split(why.removeprefix("why: bough ")))
+    assert "exit code 3" in explained.stdout
+    logged = service.bough(*shlex.split(log.removeprefix("what it printed: bough ")))
+    assert "bad" in logged.stdout + logged.stderr
 
 
 def test_submit_of_arrays_lines_and_groups(service: Service, here: Path) -> None:

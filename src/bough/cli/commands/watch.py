@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import sys
 import time
 from collections import Counter
@@ -35,6 +36,7 @@ from bough.cli.targets.task_rows import (
 from bough.errors import PeerLost, UserError
 from bough.model.outcomes import Cause
 from bough.model.texts.selectors import All, Records, Selector
+from bough.model.texts.terminal_text import harmless_name
 
 if TYPE_CHECKING:
     from bough.cli.runs.submit_files import SubmittedWork
@@ -160,7 +162,17 @@ def wait_for(args: argparse.Namespace, submitted: SubmittedWork, output: Output,
         output.answer(value | {"seconds": round(seconds, 3), "exit_code": code}, lambda: ())
     elif not args.quiet:
         print(summary(counts, 0, show_seconds(seconds)), file=sys.stderr)
+        if counts["failed"]:
+            print(harmless_name(_advice(args, submitted)), file=sys.stderr)
     return code
+
+
+def _advice(args: argparse.Namespace, submitted: SubmittedWork) -> str:
+    """How to see more of what failed."""
+    which = str(submitted.ids[0]) if len(submitted.ids) == 1 and submitted.tasks == 1 else "--failed"
+    which += f" --name {shlex.quote(submitted.workflow)}"
+    which += f" --server {shlex.quote(args.server)}" if args.server else ""
+    return f"why: bough explain {which}; what it printed: bough log {which}"
 
 
 def _bring(database: OpenDatabase, chosen: Sequence[Selector], submitted: SubmittedWork) -> bool:
