@@ -23,6 +23,7 @@ from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 PATIENCE = 90.0
+_TCP = ("congctl", "cubic")  # the default of Linux: bbr takes little notice of what a link drops, and sends it again
 
 
 class SitePlan(NamedTuple):
@@ -92,7 +93,7 @@ class Laboratory:
         _ip("-n", gateway, "link", "add", "lan", "type", "bridge")
         _ip("-n", gateway, "addr", "add", f"10.{net}.{number}.1/24", "dev", "lan")
         _ip("-n", gateway, "link", "set", "lan", "up")
-        _ip("route", "add", f"10.{net}.{number}.0/24", "via", f"10.{net}.{100 + number}.2")
+        _ip("route", "add", f"10.{net}.{number}.0/24", "via", f"10.{net}.{100 + number}.2", *_TCP)
         for index in range(1, plan.hosts + 1):
             name = f"{plan.name}{index}"
             space, port, address = f"bh{tag}{number}x{index}", f"p{index}", f"10.{net}.{number}.{10 + index}"
@@ -101,7 +102,7 @@ class Laboratory:
             _ip("-n", gateway, "link", "set", port, "master", "lan", "up")
             _ip("-n", space, "addr", "add", f"{address}/24", "dev", "eth0")
             _ip("-n", space, "link", "set", "eth0", "up")
-            _ip("-n", space, "route", "add", "default", "via", f"10.{net}.{number}.1")
+            _ip("-n", space, "route", "add", "default", "via", f"10.{net}.{number}.1", *_TCP)
             _shape(("ip", "netns", "exec", gateway), port, plan.lan)
             _shape(("ip", "netns", "exec", space), "eth0", plan.lan)
             own = self.folder / "hosts" / name

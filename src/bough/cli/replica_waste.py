@@ -1,7 +1,7 @@
 """What replicas of running tasks have cost a run, from the jobs database: the formulas of Storage Affinity, 4.8.
 
-CPU waste is the time of attempts that were ended because another one of the same task had succeeded, for each hour of
-those that succeeded, in percent. Network waste is the bytes of inputs that were moved for the former, for each byte of
+CPU waste is the run time of attempts that were ended because another one of the same task had succeeded, for each hour
+of those that succeeded, in percent; the wait for inputs counts for neither. Network waste is the bytes of inputs that were moved for the former, for each byte of
 input of the attempts that succeeded, moved or not. Rule: what a store does not know counts as 0.
 """
 
@@ -14,8 +14,11 @@ from bough.model.sites.resources import show_bytes
 from bough.model.texts.plurals import counted
 
 _ENDED = """
-select count(*) as attempts, sum((a.ended - coalesce(a.started, a.placed)) * t.cores) as seconds
-from attempts a join tasks t on t.id = a.id where t.run = ? and a.state = 'superseded'"""
+select count(*) as attempts, sum(case when a.ended - a.started > coalesce(s.stage_in, 0)
+  then (a.ended - a.started - coalesce(s.stage_in, 0)) * t.cores end) as seconds
+from attempts a join tasks t on t.id = a.id
+  left join staging s on s.id = a.id and s.idx = a.idx and s.attempt = a.attempt
+where t.run = ? and a.state = 'superseded'"""
 _MOVED = """
 select sum(s.from_peers + s.from_origin) as bytes from staging s join attempts a
   on a.id = s.id and a.idx = s.idx and a.attempt = s.attempt join tasks t on t.id = s.id

@@ -54,6 +54,19 @@ def test_cpu_waste_is_the_time_of_ended_attempts_for_that_of_winning_ones() -> N
     assert said["cpu_waste"] == pytest.approx(100 * 5 / 20)
 
 
+@pytest.mark.parametrize(("stage_in", "started", "seconds"), [(3.0, 0, 2.0), (5.5, 0, 0.0), (None, None, 0.0)])
+def test_an_attempt_that_waits_for_its_inputs_or_has_not_begun_takes_no_cpu(
+    stage_in: float | None, started: float | None, seconds: float
+) -> None:
+    tables = Tables((2, 1, 0, 7, 8, 0))
+    tables._made.execute("update staging set stage_in = ?", [stage_in])
+    tables._made.execute("update attempts set started = ? where state = 'superseded'", [started])
+    said = replica_waste(tables, 7)  # type: ignore[arg-type]
+    tables.close()
+    assert said is not None
+    assert (said["superseded"], said["core_seconds"], said["bytes"]) == (1, seconds, 15)
+
+
 def test_network_waste_is_what_moved_for_ended_attempts_for_all_input_wherever_that_came_from() -> None:
     said = waste((1, 1, 10, 20, 30, 40), (2, 1, 500, 7, 8, 500), (2, 2, 0, 0, 0, 100))
     assert (said["bytes"], said["input_bytes"]) == (7 + 8, 10 + 20 + 30 + 40 + 100)
