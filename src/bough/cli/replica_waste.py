@@ -1,8 +1,9 @@
 """What replicas of running tasks have cost a run, from the jobs database: the formulas of Storage Affinity, 4.8.
 
 CPU waste is the run time of attempts that were ended because another one of the same task had succeeded, for each hour
-of those that succeeded, in percent; the wait for inputs counts for neither. Network waste is the bytes of inputs that were moved for the former, for each byte of
-input of the attempts that succeeded, moved or not. Rule: what a store does not know counts as 0.
+of those that succeeded, in percent; the wait for inputs counts for neither. Network waste is the bytes of inputs that
+were moved for the former, for each byte of input of the attempts that succeeded, moved or not. Rule: what a store does
+not know counts as 0.
 """
 
 from __future__ import annotations
