@@ -37,7 +37,7 @@ from bough.model.events.arriving import News, Recalled
 from bough.model.events.facts import Fact
 from bough.model.events.orders import CancelPilot, ClearExecutor, KeepExecutor, Refuse, StopSpan
 from bough.model.ids import ROOT, ExecutorId, RecordId, Seconds, SpanId
-from bough.model.outcomes import Cause, Detail, Failure
+from bough.model.outcomes import Cause, Detail, Failure, waited_in
 from bough.model.sites.availability import ALWAYS
 from bough.model.sites.suspension import SPACE_REST, describe_trouble, rest_after, wait_for_space
 from bough.model.tasks import Dep, GroupSpec, Kind, On
@@ -194,9 +194,11 @@ class Intake:
                     host,
                 )
                 self._facts.append(fact)
+                waited = 0.0
                 if event.details:
                     lifecycle.note_outputs(state, record, fact)
-                lifecycle.task_ended(state, self._effects, span, record, seconds, host)
+                    waited = waited_in(event.details)
+                lifecycle.task_ended(state, self._effects, span, record, seconds, host, waited)
             return
         low, high = span.left[0]  # a span that holds nothing is forgotten, so there is a first
         if low <= event.start < event.stop <= high:

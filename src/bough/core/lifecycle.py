@@ -44,7 +44,7 @@ from bough.model.events import facts, news
 from bough.model.events.orders import StopSpan
 from bough.model.ids import ExecutorId, Seconds
 from bough.model.memo_keys import digest_of_made
-from bough.model.outcomes import Cause, Failure, Success
+from bough.model.outcomes import Cause, Failure, Success, waited_in
 from bough.model.sites.suspension import TROUBLED
 
 
@@ -137,8 +137,8 @@ def place_task(state: State, fact: facts.Placed, record: TaskRecord, executor: E
     state.task_placed(record, WAITING if behind else READY)
     record.attempt = attempt
     record.urgent = 0
-    mean = record.runtime.mean
-    load = mean if mean <= SHORT else 0.0
+    each = record.runtime.slot
+    load = each if each <= SHORT else 0.0
     span = Span(number, record, 0, 1, attempt, executor, WHOLE, fact.backlog, load, behind)
     state.spans[number] = state.attempts.tasks[record.id] = span  # as `add_task`, without a call
     state.last_span = number
@@ -160,8 +160,8 @@ def place_elements(state: State, fact: facts.Placed, record: ArrayRecord, execut
     number, start, stop, attempt, urgent = fact.span, fact.start, fact.stop, fact.attempt, record.urgent
     state.move(record, start, stop, PLACED)
     record.took(start, stop, attempt)
-    mean = record.runtime.mean
-    load = mean * (stop - start) if mean <= SHORT else 0.0
+    each = record.runtime.slot
+    load = each * (stop - start) if each <= SHORT else 0.0
     span = Span(number, record, start, stop, attempt, executor, [[start, stop]], fact.backlog, load)
     if executor.wide:
         cast("RelayExecutorRecord", executor).widen(span)
@@ -195,8 +195,8 @@ def replicated(state: State, effects: Effects | None, fact: facts.Replicated) ->
 def place_replica(state: State, fact: facts.Replicated, record: Record, executor: ExecutorRecord) -> None:
     """The element stays in the state in which it is; the caller updates whether the executor is open."""
     number, index, attempt = fact.span, fact.index, fact.attempt
-    mean = record.runtime.mean
-    load = mean if mean <= SHORT else 0.0
+    each = record.runtime.slot
+    load = each if each <= SHORT else 0.0
     span = Span(number, record, index, index + 1, attempt, executor, [[index, index + 1]], queued=False, load=load)
     if executor.wide:
         cast("RelayExecutorRecord", executor).widen(span)
@@ -278,7 +278,7 @@ def span_ended(state: State, effects: Effects | None, fact: facts.SpanEnded) -> 
             note_outputs(state, span.record, fact)
         if fact.same_as:
             span.record.won(fact.same_as)
-        task_ended(state, effects, span, span.record, fact.seconds, fact.host)
+        task_ended(state, effects, span, span.record, fact.seconds, fact.host, waited_in(fact.details))
     else:
         if fact.details:
             note_outputs(state, span.record, fact)
@@ -355,10 +355,16 @@ def _end_others(state: State, effects: Effects | None, record: Record, start: in
 
 
 def task_ended(  # noqa: C901, PLR0917 called for every task: names and calls would cost
-    state: State, effects: Effects | None, span: Span, record: TaskRecord, seconds: Seconds, host: str = ""
+    state: State,
+    effects: Effects | None,
+    span: Span,
+    record: TaskRecord,
+    seconds: Seconds,
+    host: str = "",
+    waited: Seconds = 0.0,
 ) -> None:
-    """A loose task succeeded; `host` says where, if that is behind a relay."""
-    record.runtime.note(1, seconds)
+    """A loose task succeeded, which `waited` for its inputs; `host` says where, if that is behind a relay."""
+    record.runtime.note(1, seconds, waited)
     if state.affinity is not None and state.affinity.is_used:
         state.affinity.note_runtime(record, span.executor.host, 0, 1, seconds)
     state.task_done(record)
@@ -405,7 +411,7 @@ def _elements_ended(
     state: State, effects: Effects | None, span: Span, record: ArrayRecord, fact: facts.SpanEnded
 ) -> None:
     start, stop = fact.start, fact.stop
-    record.runtime.note(stop - start, fact.seconds)
+    record.runtime.note(stop - start, fact.seconds, waited_in(fact.details))
     if state.affinity is not None and state.affinity.is_used:
         state.affinity.note_runtime(record, span.executor.host, start, stop, fact.seconds)
     if span.executor.accounted:

@@ -251,6 +251,7 @@ class Snapshot(msgspec.Struct):
     estimates: KeptEstimates = msgspec.field(default_factory=KeptEstimates)
     rates: list[tuple[str, str, str, float, Seconds, int]] = []  # site, host, source; rate, latency, transfers seen
     lock_users: list[int] = []  # spans that own a lock, or have owned one
+    waits: list[tuple[str | int, Seconds]] = []  # for inputs, by template, see `RunTime`
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -298,6 +299,7 @@ def take(state: State) -> bytes:
             estimates=state.estimates.kept(),
             rates=[(*place, one.rate, one.latency, one.seen) for *place, one in state.data.kept_rates()],  # type: ignore[misc]
             lock_users=sorted(state.locks.users),
+            waits=[(template, runtime.wait) for template, runtime in state.runtimes.items() if runtime.wait],
         )
     )
 
@@ -523,7 +525,8 @@ def restore(state: State, data: bytes) -> None:
     state.run, state.stopping = kept.run, kept.stopping
     for name, queue in kept.queues.items():
         state.named_queues.define(name, queue)
-    state.runtimes = {template: RunTime(mean, seen) for template, mean, seen in kept.runtimes}
+    waits = dict(kept.waits)
+    state.runtimes = {name: RunTime(mean, seen, waits.get(name, 0.0)) for name, mean, seen in kept.runtimes}
     state.estimates.restore(kept.estimates)
     for site, host, source, rate, latency, seen in kept.rates:
         state.data.restore_rate(site, host, source, Rate(rate, latency, seen))

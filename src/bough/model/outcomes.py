@@ -7,6 +7,7 @@ stays: stored pickles name `Detail`.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from operator import add
 
 import msgspec
@@ -116,6 +117,11 @@ class Detail(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     outputs: tuple[Output, ...] = ()
     ended_by: Excerpt = ""  # the monitor that ended it early, in one line; empty: it ended by itself
     staged: Staged | None = None  # None: its files did not travel
+
+
+def waited_in(details: Sequence[Detail]) -> Seconds:
+    """How long tasks waited for their inputs, all together."""
+    return sum([one.staged.stage_in for one in details if one.staged is not None]) if details else 0.0
 
 
 class EndedEarly(msgspec.Struct, frozen=True):

@@ -27,7 +27,7 @@ from bough.model.events.news import (
     WorkSucceeded,
 )
 from bough.model.ids import BlobId, ExecutorId, RecordId, Seconds, SpanId
-from bough.model.outcomes import Cause, Failure
+from bough.model.outcomes import Cause, Failure, waited_in
 from bough.model.sites.resources import Needs
 from bough.model.sites.suspension import TROUBLED, describe_trouble, rest_after
 from bough.relay.members import NOTHING, Member, MemberSpan, Pool, Retry, ServerSpan, part_run, success
@@ -130,7 +130,7 @@ class Distributor:
             if len(self._runtimes) > _MOST_ARRAYS:
                 self._runtimes.popitem(last=False)
         elif run.expected and not found.seen:
-            found.mean, found.seen = run.expected, 1
+            found.believe(run.expected, 1)
         return found
 
     def stop(self, order: StopElements) -> None:
@@ -396,7 +396,7 @@ class Distributor:
             if part.member.trouble or server_span.tries:
                 self._compare_members(part.member, server_span, low, high)
         server_span.returns = 0
-        server_span.runtime.note(max(1, news.stop - news.start), news.seconds)
+        server_span.runtime.note(max(1, news.stop - news.start), news.seconds, waited_in(news.details))
         self._drop_finished(part)
 
     def _on_calls_ended(self, member: Member, news: CallsEnded) -> None:

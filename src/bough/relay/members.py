@@ -238,8 +238,8 @@ class ServerSpan:
 
     @property
     def mean(self) -> Seconds:
-        """Expected seconds of one element."""
-        return self.runtime.mean or self.run.expected
+        """Expected seconds for which one element has its slot."""
+        return self.runtime.slot or self.run.expected
 
     @property
     def is_chained(self) -> bool:

@@ -26,7 +26,7 @@ class Hall:
     def span(self, wants: object = None, *, mean: float = 0.0, count: int = 1) -> Span:
         self.last += 1
         record = add_task(self.state, task(self.last, needs=wants or needs()))
-        record.runtime.mean, record.runtime.seen = mean, 10**6
+        record.runtime.believe(mean, 10**6)
         load = mean * count if mean <= SHORT else 0.0
         return Span(SpanId(self.last), record, 0, count, 1, self.executor, [[0, count]], queued=False, load=load)
 

@@ -18,7 +18,7 @@ from bough.model.events.facts import (
 )
 from bough.model.events.news import Cancel, WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
 from bough.model.ids import ExecutorId
-from bough.model.outcomes import Cause, Detail, Failure
+from bough.model.outcomes import Cause, Detail, Failure, Staged
 from bough.testing.builders import BOOM, array, executor, group, limits, needs, on_array, task
 from tests.unit.core.core_bench import Bench, kinds, on
 
@@ -450,6 +450,21 @@ def test_short_tasks_wait_on_the_executor_behind_others() -> None:
     assert [span.queued for span in bench.machine.state.spans.values()] == [True] * 10
     bench.end_all()
     assert bench.machine.is_idle
+
+
+def test_short_tasks_that_wait_long_for_their_inputs_wait_in_the_queue() -> None:
+    bench = Bench(1)
+    bench.submit(task(1, template="x"))
+    far = Detail(0, staged=Staged(stage_in=2.0, from_origin=3_000_000))
+    bench.tell(WorkSucceeded(bench.span(1), 0, 1, 0.02, details=(far,)))
+    bench.submit(*(task(id_, template="x") for id_ in range(2, 16)))
+    assert bench.states(*range(2, 16)) == ["placed"] + ["ready"] * 13, "their inputs would travel to one place"
+    bench.restart()
+    bench.end(2, seconds=0.02)
+    assert bench.states(*range(3, 16)) == ["placed"] + ["ready"] * 12
+    for id_ in range(3, 10):
+        bench.end(id_, seconds=0.02)  # their inputs were there
+    assert bench.states(*range(10, 16)).count("placed") > 1
 
 
 # --- the end ------------------------------------------------------------------------------------------

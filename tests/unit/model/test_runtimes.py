@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bough.model.arrays.runtimes import FINEST, HAND_OUT, MAX_SPAN, RunTime, span_size
+from bough.model.arrays.runtimes import FINEST, HAND_OUT, MAX_SPAN, RunTime, most_together, span_size
 
 
 def known(mean: float, seen: int = 10**9) -> RunTime:
@@ -75,3 +75,21 @@ def test_a_measured_time_of_nothing_is_not_unknown() -> None:
     runtime.note(10_000, 0.0)
     assert runtime.mean > 0
     assert span_size(runtime, 10**6, 4) == MAX_SPAN
+
+
+def test_the_wait_for_inputs_counts_for_what_is_handed_out_and_not_as_run_time() -> None:
+    runtime = RunTime()
+    runtime.note(1, 0.01, 2.0)
+    assert (runtime.mean, runtime.slot) == (pytest.approx(0.01), pytest.approx(2.01))
+    assert span_size(runtime, 10_000, 1) == most_together(runtime) == 1
+    for _ in range(40):
+        runtime.note(1, 0.001)  # its inputs were there
+    assert runtime.slot == runtime.mean
+    assert span_size(runtime, 10_000, 1) > 1
+
+
+def test_a_wait_is_a_mean_of_tasks_as_a_run_time_is() -> None:
+    runtime = RunTime(0.01, 5)
+    runtime.note(2, 0.02, 4.0)
+    assert runtime.wait == pytest.approx(0.3 * 2.0)
+    assert RunTime(0.01, 5, 0.6).slot == pytest.approx(0.61)

@@ -309,7 +309,7 @@ def test_what_waits_for_an_element_starts_when_that_is_reported(at_once: bool, s
 
     sim = Simulation(Machine(Policies(Fifo())), model, [SimulatedExecutor(1, needs(2))])
     machine = sim.machine.state
-    machine.runtime_of("t").seen, machine.runtime_of("t").mean = 10**6, 1e-6  # so short that all go out as one span
+    machine.runtime_of("t").believe(1e-6, 10**6)  # so short that all go out as one span
     sim.at(0.0, submit(array(1, 4, template="t"), task(2, Dep(On.TASK, 1, 1))))
     sim.run()
     sim.check_complete()

@@ -185,7 +185,7 @@ class ExecutorRecord:
         """Whether a short task may wait here although the cores are busy, and not with long tasks alone."""
         runtime = work.runtime
         return (
-            0 < runtime.mean <= SHORT
+            0 < runtime.slot <= SHORT
             and self.load < self.backlog_limit
             and not self.stuck
             and len(self.spans) < min(TRUST * runtime.seen, MAX_BACKLOG)

@@ -33,7 +33,7 @@ Order = Callable[[SendSpan], None]
 def has_chain(state: State, record: TaskRecord, executor: ExecutorRecord) -> bool:
     """Whether something waits for a task that may travel with it to an executor."""
     waiters = record.dependents
-    if not waiters or not 0 < record.runtime.mean <= SHORT or executor.until or state.held_groups:
+    if not waiters or not 0 < record.runtime.slot <= SHORT or executor.until or state.held_groups:
         return False
     if record.queue.workflow.watched:
         return False
@@ -56,15 +56,15 @@ def send_chain(  # noqa: PLR0917 called for every chain: names would cost
         following = waiters[0][0]
         assert isinstance(following, TaskRecord)
         runtime = following.runtime
-        mean = runtime.mean
+        each = runtime.slot
         most = min(most, TRUST * runtime.seen)
-        if load < mean or not 0 < mean <= SHORT:
+        if load < each or not 0 < each <= SHORT:
             break
         if len(waiters) > 1:
             share = span_size(runtime, len(waiters), state.cores, state.pickup)
-            fan = _alike(waiters, queue, min(share, int(load / mean), most_together(runtime)))
+            fan = _alike(waiters, queue, min(share, int(load / each), most_together(runtime)))
             break
-        load -= mean
+        load -= each
         if len(links) >= together or not continues_chain(following, record):
             order(send_order(state, executor, first, links, after_span, chained=True))
             links, first, after_span = [], SpanId(span + 1), span
@@ -109,7 +109,7 @@ def send_order(
         1,
         lead.attempt,
         (),
-        lead.runtime.mean,
+        lead.runtime.slot,
         after_span,
         batch,  # type: ignore[arg-type]
         chained and batch != (),

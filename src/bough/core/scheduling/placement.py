@@ -177,7 +177,7 @@ class Placement:
         spec: ArraySpec | TaskSpec = record.spec_for_executors
         if record.queue.needs.queue:
             spec = capped(spec, record.queue.named)
-        self._orders.append(SendSpan(executor.id, span, spec, start, stop, attempt, pages, runtime.mean, watch=watch))
+        self._orders.append(SendSpan(executor.id, span, spec, start, stop, attempt, pages, runtime.slot, watch=watch))
 
     def _place_tasks(self, records: list[TaskRecord], executor: ExecutorRecord, *, fits: bool) -> None:
         """Place loose tasks; those that are alike and follow each other are sent as one batch."""
@@ -209,7 +209,7 @@ class Placement:
 def _batch_size(record: TaskRecord, executor: ExecutorRecord, state: State) -> int:
     """How many tasks like one that waits in a backlog may go with it: a span's worth, if the backlog takes it."""
     runtime = record.runtime
-    by_load = int((executor.backlog_limit - executor.load) / runtime.mean)
+    by_load = int((executor.backlog_limit - executor.load) / runtime.slot)
     by_count = min(TRUST * runtime.seen, MAX_BACKLOG) - len(executor.spans)
     if record.queue.limits or record.queue.named.bounded:
         by_count = min(by_count, record.queue.spare - 1)

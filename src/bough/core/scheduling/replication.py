@@ -139,8 +139,8 @@ def _send(
     lifecycle.place_replica(state, fact, record, executor)
     watch: tuple[BlobId, ...] = state.watch.plans_of(record, index) if record.queue.workflow.watched else ()
     spec = record.spec if not record.queue.needs.queue else capped(record.spec, record.queue.named)
-    mean = record.runtime.mean
-    orders.append(SendSpan(executor.id, span, spec, index, index + 1, attempt, pages, mean, watch=watch, replica=True))
+    each = record.runtime.slot
+    orders.append(SendSpan(executor.id, span, spec, index, index + 1, attempt, pages, each, watch=watch, replica=True))
     return fact
 
 

@@ -74,7 +74,7 @@ class StateView:
         if (queue.limits or queue.named.bounded) and queue.spare <= 0:
             return Offer(work, None, False, True)
         open_ = state.open_executors
-        is_short = 0 < record.runtime.mean <= SHORT  # others wait nowhere but in the queue
+        is_short = 0 < record.runtime.slot <= SHORT  # others wait nowhere but in the queue
         if queue.cores:  # the first one will do, or there is none
             first = state.vacant.first(open_)
             if first is None:

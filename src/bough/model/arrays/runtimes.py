@@ -2,8 +2,8 @@
 
 Rule: a size tells a run time only where both were seen to go together. A span is a few tens of milliseconds of work,
 halves towards the end, and is one task while the run time is unknown or long, so that bundling never unbalances the
-load. Trust grows with what was measured: no executor gets more than twice as many tasks at once as have been measured
-so far.
+load; the wait for inputs counts as work. Trust grows with what was measured: no executor gets more than twice as many
+tasks at once as have been measured so far.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _TOGETHER = 64  # loose tasks in one message
 _HELD_UP: Seconds = 0.005  # of work in it
 _NEW = 0.3  # weight of the newest measurement
 _LEAST = 1e-9  # a run time is never nothing: 0 means unknown
+_NO_WAIT: Seconds = 0.001  # for inputs: less is none
 _ENOUGH = 8  # tasks whose sizes and run times are compared
 _SPREAD = 0.1  # of sizes around their mean, below which they say nothing
 _TOGETHER_AT_LEAST = 0.5  # of the variance of run times that sizes must explain: a correlation of 0.7
@@ -31,20 +32,37 @@ _FADES_AT = 1024  # tasks: then what was measured so far counts for half
 
 
 class RunTime:
-    """The measured mean run time of one template, shared by its records; 0 while unknown."""
+    """The measured mean run time of one template, shared by its records; 0 while unknown.
 
-    __slots__ = ("mean", "seen")
+    `slot` is for how long such a task has its slot: it may wait there for its inputs, and be short all the same.
+    """
 
-    def __init__(self, mean: Seconds = 0.0, seen: int = 0) -> None:
+    __slots__ = ("mean", "seen", "slot", "wait")
+
+    def __init__(self, mean: Seconds = 0.0, seen: int = 0, wait: Seconds = 0.0) -> None:
         self.mean = mean
         self.seen = seen  # how many tasks were measured
+        self.wait = wait  # for inputs
+        self.slot = mean + wait
 
-    def note(self, tasks: int, seconds: Seconds) -> None:
-        """Take in a report of some tasks."""
+    def believe(self, mean: Seconds, seen: int) -> None:
+        """Go by what somebody else has measured."""
+        self.mean = mean
+        self.seen = seen
+        self.slot = mean + self.wait
+
+    def note(self, tasks: int, seconds: Seconds, waited: Seconds = 0.0) -> None:
+        """Take in a report of some tasks: how long they ran, and how long they had waited for their inputs."""
         self.seen += tasks
         each = seconds / tasks
         old = self.mean
         self.mean = old + _NEW * (each - old) + _LEAST if old else each + _LEAST
+        if waited or self.wait:
+            wait = waited / tasks
+            self.wait += (_NEW if old else 1.0) * (wait - self.wait)
+            if self.wait < _NO_WAIT:
+                self.wait = 0.0
+        self.slot = self.mean + self.wait
 
 
 class RunTimeBySize:
@@ -92,13 +110,14 @@ class RunTimeBySize:
 
 def most_together(runtime: RunTime) -> int:
     """How many loose tasks travel as one: few, so that one that turns out to be long holds up few others."""
-    return max(1, min(_TOGETHER, int(_HELD_UP / runtime.mean))) if runtime.mean > 0 else 1
+    return max(1, min(_TOGETHER, int(_HELD_UP / runtime.slot))) if runtime.slot > 0 else 1
 
 
 def span_size(runtime: RunTime, ready: int, cores: float, most: int = MAX_SPAN) -> int:
     """How many ready elements to hand out at once, with so many cores to share them, and no more than `most`."""
-    if runtime.mean <= 0:
+    each = runtime.slot
+    if each <= 0:
         return 1
-    by_time = int(HAND_OUT / runtime.mean)
-    by_share = max(int(ready / (2 * cores)), int(FINEST / runtime.mean)) if cores else by_time
+    by_time = int(HAND_OUT / each)
+    by_share = max(int(ready / (2 * cores)), int(FINEST / each)) if cores else by_time
     return max(1, min(by_time, by_share, TRUST * runtime.seen, most))

@@ -53,8 +53,8 @@ class Candidate:
 
     @property
     def expected(self) -> Seconds:
-        """Expected run time, 0: unknown."""
-        return self.record.expected
+        """Expected time from when it began, with the wait for its inputs; 0: unknown."""
+        return max(self.record.expected, self.record.runtime.slot)
 
     @property
     def measured(self) -> int:
