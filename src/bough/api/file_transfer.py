@@ -43,6 +43,7 @@ from bough.wire.client_messages import (
     Answer,
     Ask,
     ClientHello,
+    Proof,
     Refused,
     TasksFailed,
     TasksSucceeded,
@@ -70,6 +71,7 @@ class FileConnection:
         self._lock = threading.Lock()
         self._link: _Link | None = None
         self._given_up = threading.Event()
+        self._is_over = False
 
     def ask(self, question: Question[T]) -> T:
         """Ask one question."""
@@ -91,6 +93,11 @@ class FileConnection:
         if link is not None:
             link.close()
 
+    def end(self) -> None:
+        """Close the connection for good: what others want of it from now on is refused."""
+        self._is_over = True
+        self.close()
+
     def _try(self, work: Callable[[_Link], T]) -> T:
         pause, waited = _FIRST_PAUSE, 0.0
         with self._lock:
@@ -98,6 +105,8 @@ class FileConnection:
                 try:
                     if self._link is None:
                         self._link = _Link(self._address)
+                    if self._is_over:  # perhaps since it was dialled, and then nobody else closes it
+                        raise PeerLost("the session does not bring files any more")
                     return work(self._link)
                 except PeerLost:
                     if self._link is not None:
@@ -119,8 +128,15 @@ class _Link:
         self._frames = to_client_frames()
         self._heard: deque[ToClient] = deque(self._frames.feed(dialled.leftover) if dialled.leftover else ())
         self._numbers = itertools.count(1)
+        try:
+            self._greet(dialled.proof)
+        except BaseException:
+            self.close()
+            raise
+
+    def _greet(self, proof: Proof | None) -> None:
         hello = ClientHello(VERSION, os.getpid(), socket.gethostname())
-        self._send([dialled.proof, hello] if dialled.proof is not None else [hello])
+        self._send([proof, hello] if proof is not None else [hello])
         for message in self._next():
             if isinstance(message, Refused):
                 raise refusal(message)
@@ -324,7 +340,7 @@ class FileTransfer:
             self._abandoned = True
             self._queue.clear()
             self._busy.notify_all()
-        self._line.close()
+        self._line.end()
 
     def _fetch_all(self) -> None:
         while True:
